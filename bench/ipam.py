@@ -312,7 +312,7 @@ def _reboot_rows(topic: report.Topic, mine: Found, other: Found | None) -> None:
 
 def _list_rows(topic: report.Topic, lists: Sequence[ipampods.Read], sizes: Sizes) -> None:
     for name, times in (("processor time", [each.cpu_s for each in lists]), ("time", [each.seconds for each in lists])):
-        text = f"bedplate ipam pools, {sizes.listed:,} pods: {name}"
+        text = f"ipam pools of {sizes.listed:,} pods: {name}"
         topic.rows.append(report.Row(text, statistics.median(times), None, "s", limit=3.0, is_less_better=True))
     topic.notes.append(f"{sizes.listed:,} pods are {lists[0].megabytes:,.0f} MB")
 

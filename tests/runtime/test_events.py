@@ -17,7 +17,7 @@ from bedplate.api.resources import EVENTS, NODES
 from bedplate.core import logging
 from bedplate.core.clock import ManualClock
 from bedplate.kube import Client, errors
-from bedplate.runtime.events import Correlator, EventRecorder, Happening, Recorders, Recording, reference
+from bedplate.runtime.events import QUEUE_SIZE, Correlator, EventRecorder, Happening, Recorders, Recording, reference
 
 WALL = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -170,9 +170,65 @@ async def test_a_bug_in_writing_one_event_does_not_end_the_program() -> None:
 
 async def test_telling_never_waits_and_what_is_too_much_is_counted() -> None:
     recorder = EventRecorder(Server(), "test", time=ManualClock())  # type: ignore[arg-type]
-    for number in range(1500):
+    for number in range(4500):
         recorder.event(about(f"n{number}"), "Normal", "A", "b")
     assert recorder.dropped == 500
+
+
+async def test_ordinary_events_give_way_to_work_for_ten_seconds_and_warnings_do_not() -> None:
+    server, clock = Server(), ManualClock()
+    recorder, task = await run_with(server, clock)
+    waiting = [True]
+    recorder.give_way_to(lambda: waiting[0])
+
+    def told() -> list[str]:
+        return [event["involvedObject"]["name"] for event in server.events.values()]
+
+    recorder.event(about("n1"), "Normal", "A", "b")
+    await clock.advance(9)
+    assert told() == []
+    await clock.advance(2)
+    assert told() == ["n1"]
+    recorder.event(about("n2"), "Normal", "A", "b")
+    await clock.advance(1)
+    recorder.event(about("n3"), "Warning", "A", "b")
+    await clock.advance(1)
+    assert told() == ["n1", "n2", "n3"]
+    recorder.event(about("n4"), "Normal", "A", "b")
+    await clock.advance(1)
+    assert told() == ["n1", "n2", "n3"]
+    waiting[0] = False
+    await clock.advance(1)
+    assert told() == ["n1", "n2", "n3", "n4"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_half_a_queue_of_events_is_written_whatever_else_waits() -> None:
+    server, clock = Server(), ManualClock()
+    recorder, task = await run_with(server, clock)
+    recorder.give_way_to(lambda: True)
+    for number in range(QUEUE_SIZE // 2 + 10):
+        recorder.event(about(f"n{number}"), "Normal", "A", "b")
+    await clock.advance(1)
+    assert 0 < len(server.events) <= 11
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_clean_stop_flushes_what_gives_way() -> None:
+    server, clock = Server(), ManualClock()
+    recorder, task = await run_with(server, clock)
+    recorder.give_way_to(lambda: True)
+    recorder.event(about(), "Normal", "A", "b")
+    await clock.advance(1)
+    assert not server.events
+    draining = asyncio.create_task(recorder.drain())
+    await clock.advance(1)
+    await draining
+    assert len(server.events) == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_clean_stop_flushes_what_is_in_hand() -> None:

@@ -132,7 +132,11 @@ class Answer:
 
     def all(self, name: bytes) -> list[str]:
         """Every header of a name, which is given in lower case."""
-        return [value.decode("utf-8", "replace") for key, value in self.fields if key.lower() == name]
+        return [
+            value.decode("utf-8", "replace")
+            for key, value in self.fields
+            if len(key) == len(name) and key.lower() == name
+        ]
 
     async def read(self) -> bytes:
         """The whole body. Raises `Lost`."""

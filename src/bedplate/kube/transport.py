@@ -14,6 +14,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -151,7 +152,7 @@ class Transport:
     async def _attempts(self, request: Request) -> http.Answer:
         """An answer below 300, however many tries it takes; the caller must dismiss it."""
         target, renewed, retries = request.target, False, 0
-        backoff = Backoff(first_s=0.2, cap_s=5.0, jitter=1.0, rng=self._rng)
+        backoff: Backoff | None = None
         while True:
             await self._throttle(request)
             identity = await self._credentials.current()
@@ -160,6 +161,7 @@ class Transport:
             except errors.ConnectionFailed:
                 if target.method != "GET" or request.is_watch or retries >= MAX_READ_RETRIES:
                     raise
+                backoff = backoff or self._backoff()
                 wait_s, code = backoff.next(), "<error>"
             else:
                 if answer.status < 300:
@@ -168,6 +170,7 @@ class Transport:
                 if error.code == 401 and not renewed and await self._credentials.renew(identity):
                     renewed = True
                     continue
+                backoff = backoff or self._backoff()
                 postponed_s = _postponement(target.method, error, backoff)
                 allowed = MAX_RETRIES if error.retry_after_s is not None else MAX_READ_RETRIES
                 if postponed_s is None or retries >= allowed:
@@ -178,6 +181,9 @@ class Transport:
             if self._metrics is not None:
                 self._metrics.retried(code, target.method, self.host)
             await self._time.sleep(wait_s)
+
+    def _backoff(self) -> Backoff:
+        return Backoff(first_s=0.2, cap_s=5.0, jitter=1.0, rng=self._rng)
 
     async def _throttle(self, request: Request) -> None:
         # As in client-go, opening a watch is not limited: it must not queue behind the writes that wait for its events.
@@ -214,7 +220,7 @@ class Transport:
         # The path is quoted already.
         path = self._prefix + target.path
         if request.query:
-            path += "?" + urlencode(request.query)
+            path += _query(tuple(request.query))
         total_s = request.timeout_s if request.timeout_s is not None else self.config.timeout_s
         context = self._tls.context(identity.certificate) if self._tls is not None else None
         if request.guard is not None:
@@ -294,6 +300,12 @@ class Transport:
             if text not in self._warned and len(self._warned) < 1000:
                 self._warned.add(text)
                 log.warning("kube.server_warning", text=text.partition('"')[2].rstrip('"') or text)
+
+
+@lru_cache(maxsize=64)
+def _query(pairs: tuple[tuple[str, str], ...]) -> str:
+    """As it stands behind the path. Writes have few different ones."""
+    return "?" + urlencode(pairs)
 
 
 def _postponement(method: str, error: errors.ApiError, backoff: Backoff) -> float | None:

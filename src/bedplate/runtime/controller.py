@@ -102,6 +102,7 @@ class Controller:
     queue: WorkQueue[str] = field(init=False)
     _inputs: list[tuple[Cache[Any], Mapper]] = field(init=False, default_factory=list)
     _numbers: Any = field(init=False, default_factory=itertools.count)
+    _active: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self.name, limit=self.limit, time=self.time, registry=self.registry)
@@ -116,6 +117,7 @@ class Controller:
         a controller that starts again sees every object again."""
         metrics = shared(self.registry, ControllerMetrics)
         metrics.workers.labels(self.name).set(self.workers)
+        metrics.active.labels(self.name).set_function(lambda: float(self._active))
         for cache, _ in self._inputs:
             await cache.synced.wait()
         for cache, keys in self._inputs:
@@ -149,7 +151,7 @@ class Controller:
 
     async def _reconcile(self, key: str, metrics: ControllerMetrics, log: logging.Logger) -> None:
         number, started = next(self._numbers), self.time.monotonic()
-        metrics.active.labels(self.name).inc()
+        self._active += 1
         try:
             async with asyncio.timeout(self.timeout_s or None):
                 result = await self.reconcile(key)
@@ -161,7 +163,7 @@ class Controller:
         else:
             outcome = self._succeeded(key, result)
         finally:
-            metrics.active.labels(self.name).dec()
+            self._active -= 1
             metrics.seconds.labels(self.name).observe(self.time.monotonic() - started)
         metrics.total.labels(self.name, outcome).inc()
 

@@ -3,13 +3,14 @@
 In: `recorder.event(object, type, reason, message)`, which never waits. Out: Event objects, written by one background
 task for each component, through one client. The same event again only raises its count; more than ten that differ only
 in their words become one "combined" event; an object that causes a flood is silenced for a while. `correlate` decides
-all that and is pure but for the memory it is given.
+all that and is pure but for the memory it is given. Ordinary events give way to work that waits: see `give_way_to`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -28,8 +29,10 @@ NORMAL, WARNING = "Normal", "Warning"
 SIMILAR_LIMIT, SIMILAR_WINDOW_S = 10, 600.0
 SPAM_BURST, SPAM_REFILL_S = 25, 300.0
 REMEMBERED = 4096
-QUEUE_SIZE = 1000
+QUEUE_SIZE = 4000
 TRIES = 12
+PATIENCE_S, PAUSE_S = 10.0, 0.05
+"""How long an ordinary event waits for other work at most, and how often it looks whether that is done."""
 _DRAIN_S = 1.5
 
 
@@ -40,6 +43,13 @@ class Happening(msgspec.Struct, frozen=True):
     type: str
     reason: str
     message: str
+
+
+class _Written(meta.Object, frozen=True):
+    """What is read of an answer: that it is an Event."""
+
+
+_WRITTEN = EVENTS.with_model(_Written)
 
 
 def reference(ref: ResourceRef[Any], obj: Any) -> meta.ObjectReference:
@@ -78,6 +88,8 @@ class Decision(msgspec.Struct, frozen=True):
     count: int
     first: datetime
     last: datetime
+    at: float = 0.0
+    """When it happened, by the monotonic clock."""
 
 
 class Correlator:
@@ -118,7 +130,7 @@ class Correlator:
             known = _touch(self._known, key, lambda: _Known(name, 0, wall))
         self._known.move_to_end(key)
         known.count += 1
-        return Decision(happening, known.name, known.count, known.first, wall)
+        return Decision(happening, known.name, known.count, known.first, wall, monotonic)
 
     def _unique(self, wall: datetime) -> int:
         """The moment as the number that ends an event's name; two of one moment get two numbers."""
@@ -153,7 +165,16 @@ class EventRecorder:
         self._time = time if time is not None else clock.SystemClock()
         self._queue: asyncio.Queue[Decision] = asyncio.Queue(QUEUE_SIZE)
         self._correlator = Correlator()
+        self._is_busy: Callable[[], bool] = lambda: False
+        self._warnings = 0
+        """How many of those that wait are warnings."""
+        self._is_draining = False
         self.dropped = 0
+
+    def give_way_to(self, is_busy: Callable[[], bool]) -> None:
+        """Let ordinary events wait while this is true, for ten seconds at most: a thousand nodes that join at once are
+        not to wait for a thousand words about them. Warnings never wait, nor does what comes before them."""
+        self._is_busy = is_busy
 
     def event(self, regarding: meta.ObjectReference, type: str, reason: str, message: str) -> None:
         """Tell it; returns at once. When the server cannot keep up, events are dropped and counted, nothing waits."""
@@ -164,6 +185,7 @@ class EventRecorder:
             return
         try:
             self._queue.put_nowait(decision)
+            self._warnings += type != NORMAL
         except asyncio.QueueFull:
             self.dropped += 1
             log.warning("events.dropped", reason=reason, object=regarding.name, dropped=self.dropped)
@@ -172,7 +194,9 @@ class EventRecorder:
         """Write events until cancelled."""
         while True:
             decision = await self._queue.get()
+            self._warnings -= decision.happening.type != NORMAL
             try:
+                await self._give_way(decision)
                 await self._write(decision)
             except Exception:
                 # Words for people: not worth the work of the program that says them.
@@ -180,8 +204,20 @@ class EventRecorder:
             finally:
                 self._queue.task_done()
 
+    async def _give_way(self, decision: Decision) -> None:
+        until = decision.at + PATIENCE_S
+        while (
+            decision.happening.type == NORMAL
+            and self._is_busy()
+            and not (self._warnings or self._is_draining)
+            and self._queue.qsize() < QUEUE_SIZE // 2
+            and self._time.monotonic() < until
+        ):
+            await self._time.sleep(PAUSE_S)
+
     async def drain(self, timeout_s: float = 2.0) -> None:
         """Give events in hand a moment to be written; for a clean stop."""
+        self._is_draining = True
         try:
             async with asyncio.timeout(timeout_s):
                 await self._queue.join()
@@ -210,11 +246,11 @@ class EventRecorder:
             change = {"count": decision.count, "lastTimestamp": clock.rfc3339(decision.last)}
             change["message"] = decision.happening.message
             try:
-                await self._client.patch(EVENTS.raw(), decision.name, change, namespace)
+                await self._client.patch(_WRITTEN, decision.name, change, namespace)
                 return
             except kube_errors.NotFound:
                 log.v(4).info("events.expired", name=decision.name)
-        await self._client.create(EVENTS.raw(), _event(decision, namespace, self._source), namespace)
+        await self._client.create(_WRITTEN, _event(decision, namespace, self._source), namespace)
 
 
 def _event(decision: Decision, namespace: str, source: dict[str, str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -331,5 +331,5 @@ class FencedClient(Client):
         if request.target.method != "GET":
             # At once, so that nothing waits in vain; and again when a rate limit or a retry made it wait.
             self._guard()
-            request = replace(request, guard=self._guard)
+            request.guard = self._guard
         return await super()._perform(request)

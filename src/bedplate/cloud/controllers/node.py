@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 
 from bedplate.api import core
 from bedplate.api.resources import NODES
@@ -24,7 +24,7 @@ from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFoun
 from bedplate.cloud.interface import InstanceMetadata, Provider
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Waiting
 from bedplate.cloud.taints import is_uninitialized
-from bedplate.core import clock, errors, logging
+from bedplate.core import clock, errors, figures, logging
 from bedplate.core.metrics import shared
 from bedplate.kube.client import Client
 from bedplate.runtime import events
@@ -64,13 +64,13 @@ class NodeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         buckets = (1, 4, 16, 64, 256, 1024)
-        self.taint_removal = Histogram(
+        self.taint_removal = figures.Histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
             "Number of seconds after node creation when NodeController removed the cloud-provider taint of a node.",
             buckets=buckets,
             registry=registry,
         )
-        self.initial_sync = Histogram(
+        self.initial_sync = figures.Histogram(
             "node_controller_initial_node_sync_delay_seconds",
             "Number of seconds after node creation when NodeController finished the initial synchronization of a node.",
             buckets=buckets,
@@ -162,6 +162,10 @@ class NodeController:
             return False
         self._told.add(key)
         return True
+
+    def is_behind(self) -> bool:
+        """Whether nodes wait for a worker."""
+        return any(len(queue) for queue in self._queues)
 
     def _is_in_work(self, name: str) -> bool:
         return any(queue.is_processing(name) for queue in self._queues)

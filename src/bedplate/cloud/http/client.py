@@ -265,13 +265,14 @@ class Client:
                 self._breaker.abandoned()
             seconds = self._time.monotonic() - started
             self._metrics.observe(options.provider, call.operation, code, seconds)
-            log.v(6).info(
-                "cloud.request",
-                provider=options.provider,
-                request=f"{call.method} {call.path}",
-                code=code,
-                milliseconds=round(seconds * 1000),
-            )
+            if log.shows(6):
+                log.info(
+                    "cloud.request",
+                    provider=options.provider,
+                    request=f"{call.method} {call.path}",
+                    code=code,
+                    milliseconds=round(seconds * 1000),
+                )
         raise errors.Transport(self._subject(call), reason, is_sent=is_sent)
 
     def _judge(self, call: Call, exchange: Exchange) -> Answer:

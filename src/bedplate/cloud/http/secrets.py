@@ -61,9 +61,13 @@ class Scrubber:
 
     def __init__(self) -> None:
         self._known: list[str] = []
+        self._latest: Secret | None = None
 
     def learn(self, secret: Secret) -> None:
         """Remember a secret that is about to be used."""
+        if secret is self._latest:
+            return
+        self._latest = secret
         text = secret.reveal()
         # A server that repeats a URL or a form shows it in its encoded form.
         for form in (text, quote(text, safe="")):

@@ -22,6 +22,7 @@ CONNECTIONS = 128
 KEEPALIVE_S = 30.0
 CONNECT_S = 10.0
 LONGEST_BODY = 64 << 20
+KEPT_HEADERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Transport:
         self._pool = http.Pool(KEEPALIVE_S)
         self._places = asyncio.Semaphore(CONNECTIONS)
         self._origins: dict[str, http.Origin] = {}
+        self._encoded: dict[tuple[tuple[str, str], ...], bytes] = {}
 
     async def close(self) -> None:
         """End all connections, for good: what is asked later is `Broken`."""
@@ -92,7 +94,7 @@ class Transport:
             self._tls.context() if origin.needs_tls else None,
             method,
             target,
-            http.encode([*headers.items(), ("Accept-Encoding", "gzip")]),
+            self._headers(headers),
             body,
             timeout_s=timeout_s,
             connect_s=min(CONNECT_S, timeout_s / 3),
@@ -102,3 +104,13 @@ class Transport:
             return Exchange(answer.status, answer.headers, await answer.read())
         finally:
             answer.release()
+
+    def _headers(self, headers: Mapping[str, str]) -> bytes:
+        """As they are sent; the same ones go with nearly every call."""
+        key = (*headers.items(), ("Accept-Encoding", "gzip"))
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            if len(self._encoded) >= KEPT_HEADERS:
+                self._encoded.clear()
+            encoded = self._encoded[key] = http.encode(key)
+        return encoded

@@ -143,7 +143,9 @@ class Wiring:
         recorder = self.recorders.get(node.COMPONENT)
         options = node_options(self.options)
         nodes = self.caches.nodes
-        return node.NodeController(client, self.clouds, nodes, recorder, options, self.time, self.registry).parts()
+        controller = node.NodeController(client, self.clouds, nodes, recorder, options, self.time, self.registry)
+        recorder.give_way_to(controller.is_behind)
+        return controller.parts()
 
     def _lifecycle(self, client: Client) -> list[Leading]:
         recorder = self.recorders.get(lifecycle.COMPONENT)
