@@ -303,7 +303,7 @@ async def test_a_database_that_is_deleted_under_a_daemon_is_noticed(tmp_path: Pa
         async with running.client(attempts=1) as client:
             assert (await ask(running, "/readyz"))[0] == 200
             (data / "head.db").rename(data / "elsewhere.db")
-            with pytest.raises(errors.Unavailable, match="deleted while it was open"):
+            with pytest.raises(errors.Unavailable, match="deleted or moved while it was open"):
                 await client.create("category", "lost", {})
             assert (await ask(running, "/readyz"))[0] == 500
             assert (await ask(running, "/livez"))[0] == 200

@@ -15,7 +15,7 @@ import pytest
 
 from bedplate.core import errors
 from bedplate.store.interface import Delete, Put, StoreFull
-from bedplate.store.sqlite import Damaged, InUse, SqliteStore, read_entries
+from bedplate.store.sqlite import Damaged, InUse, SqliteStore, queries, read_entries
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
@@ -263,8 +263,54 @@ async def test_a_file_that_goes_away_while_it_is_open_is_noticed_before_anything
         with pytest.raises(errors.Unavailable, match="nothing is written any more"):
             await store.check()
         (tmp_path / "elsewhere.db").replace(path)
-        with pytest.raises(errors.Unavailable):
-            await store.commit([Put("a", b"3")])
+        await store.commit([Put("a", b"3")])
+        await store.check()
+    async with SqliteStore(path) as store:
+        entry = await store.get("a")
+        assert entry is not None and entry.value == b"3", "the same file is back, and so is the store"
+
+
+async def test_a_file_that_comes_back_as_another_one_is_not_written_to(tmp_path: pathlib.Path) -> None:
+    path, elsewhere = tmp_path / "store.db", tmp_path / "elsewhere.db"
+    async with SqliteStore(path) as store:
+        await store.commit([Put("a", b"1")])
+        path.rename(elsewhere)
+        with pytest.raises(errors.Unavailable, match="deleted or moved"):
+            await store.check()
+        os.utime(elsewhere)  # another program has written to it
+        elsewhere.rename(path)
+        with pytest.raises(errors.Unavailable, match="changed while it was away"):
+            await store.commit([Put("a", b"2")])
+        with pytest.raises(errors.Unavailable, match="changed while it was away"):
+            await store.check()
+
+
+async def test_a_file_that_is_replaced_while_it_is_being_opened_is_noticed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, elsewhere, load = tmp_path / "store.db", tmp_path / "elsewhere.db", queries.load
+    for name in (path, elsewhere):
+        async with SqliteStore(name) as store:
+            await store.commit([Put("a", name.name.encode())])
+
+    def replace(connection: sqlite3.Connection) -> queries.Loaded:
+        loaded = load(connection)
+        elsewhere.replace(path)
+        return loaded
+
+    monkeypatch.setattr(queries, "load", replace)
+    async with SqliteStore(path) as store:
+        with pytest.raises(errors.Unavailable, match="replaced"):
+            await store.commit([Put("a", b"2")])
+
+
+async def test_a_log_that_goes_away_is_noticed_and_what_it_held_is_not_lost(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as store:
+        await store.commit([Put("a", b"1")])
+        (tmp_path / "store.db-wal").unlink()
+        with pytest.raises(errors.Unavailable, match=r"store\.db-wal was deleted"):
+            await store.commit([Put("a", b"2")])
     async with SqliteStore(path) as store:
         entry = await store.get("a")
         assert entry is not None and entry.value == b"1"

@@ -17,7 +17,7 @@ from pathlib import Path
 from bedplate.core import errors
 from bedplate.store.interface import OutcomeUnknown, StoreFull
 
-__all__ = ["Damaged", "InUse", "Lost", "Ownership", "connect", "explain", "inspect", "prepare", "require_same"]
+__all__ = ["Damaged", "InUse", "Lost", "Opened", "Ownership", "connect", "explain", "inspect", "prepare"]
 
 _MAGIC = b"SQLite format 3\x00"
 _APPLICATION_ID = 0x42504C54
@@ -54,18 +54,57 @@ class Lost(errors.Unavailable):
     """The file was deleted or replaced while it was open: what is written now would be gone with the process."""
 
 
-def require_same(path: Path, identity: tuple[int, int]) -> None:
-    """Raise `Lost` unless the file of that name is the one that was opened (device and inode)."""
+class Opened:
+    """Which files a process has opened, and how it left them: the database and its log (`-wal`).
+
+    Made before anything is opened: a database that is replaced from then on is never taken for the one that is open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = {path: _identity(path)}
+        self._touched: int | None = None
+
+    def note_log(self) -> None:
+        """Remember the log, which is there once something was read."""
+        log = Path(f"{self._path}-wal")
+        self._files[log] = _identity(log)
+        self.note()
+
+    def note(self) -> None:
+        """Remember the database as it is now, after this process may have written to it."""
+        try:
+            self._touched = os.stat(self._path).st_mtime_ns
+        except OSError:
+            self._touched = None
+
+    def require_same(self) -> None:
+        """Raise `Lost` unless the files of these names are the ones that were opened."""
+        for file, identity in self._files.items():
+            now = _identity(file)
+            if now != identity:
+                raise Lost(
+                    f"{file} was {'deleted or moved' if now is None else 'replaced'} while it was open; nothing is "
+                    "written any more",
+                    hint="move the same file back, or stop the process, restore the newest backup, and start it again",
+                )
+
+    def require_untouched(self) -> None:
+        """Raise `Lost` unless they are also as this process left them: they were moved away, and are back."""
+        self.require_same()
+        if self._touched is None or os.stat(self._path).st_mtime_ns != self._touched:
+            raise Lost(
+                f"{self._path} was changed while it was away; nothing is written any more",
+                hint="stop the process, restore the newest backup, and start it again",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        status = None
-    if status is None or (status.st_dev, status.st_ino) != identity:
-        what = "deleted" if status is None else "replaced"
-        raise Lost(
-            f"{path} was {what} while it was open; nothing is written any more",
-            hint="stop the process, restore the file or the newest backup, and start it again",
-        )
+        return None
+    return status.st_dev, status.st_ino
 
 
 class Ownership:

@@ -107,10 +107,10 @@ class SqliteStore:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._ownership.acquire()
             file.prepare(self._path, must_exist=self._must_exist)
-            status = os.stat(self._path)
-            self._identity = (status.st_dev, status.st_ino)
+            self._files = file.Opened(self._path)
             opened = [file.connect(self._path, writer=index == 0) for index in range(1 + _READERS)]
             loaded = queries.load(opened[0])
+            self._files.note_log()
         except BaseException as error:
             for connection in opened:
                 connection.close()
@@ -122,7 +122,7 @@ class SqliteStore:
             self._connections.put(connection)
         self._heads = Heads(loaded.heads)
         self._feed = Feed(loaded.revision, loaded.oldest, self._history)
-        self._writer = Writer(self._path, opened[0], self._identity, oldest=loaded.oldest, swept=loaded.swept)
+        self._writer = Writer(self._path, opened[0], self._files, oldest=loaded.oldest, swept=loaded.swept)
         self._writer.start()
 
     def _close(self) -> None:
@@ -142,10 +142,9 @@ class SqliteStore:
     async def check(self) -> None:
         if self._broken is None:
             try:
-                file.require_same(self._path, self._identity)
+                self._files.require_same()
             except file.Lost as lost:
-                self._broken = lost
-                _log.error("store.lost", path=str(self._path), error=str(lost))
+                self._lose(lost)
         self._check_usable()
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
@@ -256,7 +255,9 @@ class SqliteStore:
                 commit.alone = True
             self._queue.extendleft(reversed(group.commits))
             return
-        if isinstance(problem, OutcomeUnknown | file.Lost):
+        if isinstance(problem, file.Lost):
+            self._lose(problem)
+        elif isinstance(problem, OutcomeUnknown):
             self._broken = problem
         self._fail(group.commits, problem)
 
@@ -291,7 +292,20 @@ class SqliteStore:
         finally:
             self._connections.put(connection)
 
+    def _lose(self, lost: file.Lost) -> None:
+        self._broken = lost
+        _log.error("store.lost", path=str(self._path), error=str(lost), next=lost.hint)
+
     def _check_usable(self) -> None:
+        if isinstance(self._broken, file.Lost):
+            try:
+                self._files.require_untouched()
+            except file.Lost as lost:
+                self._broken = lost
+            else:
+                # It was moved away and is back as it was: the connections have had it all the time.
+                self._broken = None
+                _log.info("store.regained", path=str(self._path))
         problem = self._closed or self._broken
         if problem is not None:
             raise _again(problem)

@@ -50,10 +50,10 @@ class Writer:
     """Owns the writing connection. `reply`s are called in the thread and must hand over to the loop themselves."""
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, identity: tuple[int, int], *, oldest: int, swept: int
+        self, path: Path, connection: sqlite3.Connection, files: file.Opened, *, oldest: int, swept: int
     ) -> None:
         self._path = path
-        self._identity = identity
+        self._files = files
         self._connection = connection
         self._jobs: queue.SimpleQueue[Write | Mark | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="bedplate-store-writer", daemon=True)
@@ -94,6 +94,8 @@ class Writer:
             except Exception as error:
                 # The loop must hear of it in any case, or its callers would wait forever.
                 problem = errors.Unavailable(f"{self._path} could not be written: {error!r}")
+            if not isinstance(problem, file.Lost):
+                self._files.note()
             job.reply(values, problem)
 
     def _perform(self, job: Write | Mark) -> dict[int, bytes]:
@@ -105,7 +107,7 @@ class Writer:
         values = queries.values_of(self._connection, job.missing) if job.missing else {}
         if not job.rows:
             return values
-        file.require_same(self._path, self._identity)
+        self._files.require_same()
         if len(job.rows) <= _ROWS_PER_STATEMENT and not self._is_sweeping():
             self._insert(job.rows)
         else:
@@ -136,6 +138,7 @@ class Writer:
     def _sweep_alone(self) -> None:
         try:
             self._transaction([])
+            self._files.note()
         except sqlite3.Error as error:
             # Nothing is lost: the rows stay until the next write or compaction succeeds and sweeping goes on.
             self._may_sweep = False
