@@ -6,23 +6,29 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from tests.waiting import until
 
+from bedplate.api.headapi import Certificate
 from bedplate.core import errors
-from bedplate.core.clock import ManualClock
+from bedplate.core.clock import ManualClock, rfc3339
+from bedplate.head import certificates
 from bedplate.head.access import NODES, TOKENS, USER, USERS, Access, Tokens, subject_of
 from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.policy import NODE, Identity, demand, demand_edits, may
+from bedplate.head.revocations import REVOKED, Revocations
 from bedplate.head.schema import codec
 from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
+from bedplate.serving import issuing
 from bedplate.store.interface import Put, Store
 
 ADMIN, OPERATOR = Identity("root", "admin"), Identity("olga", "operator")
@@ -348,7 +354,8 @@ async def test_a_revoked_certificate_is_nobodys_on_every_head(store: Store, kind
     authority = pki.Authority.make("site", clock.now())
 
     def issued() -> bytes:
-        pair = authority.client(name, group, clock.now())
+        generation = heads[1].tokens.revocations.generation(kind, name)
+        pair = authority.client(name, group, clock.now(), generation=generation)
         return x509.load_pem_x509_certificate(pair.certificate).public_bytes(serialization.Encoding.DER)
 
     one, other = issued(), issued()
@@ -358,14 +365,56 @@ async def test_a_revoked_certificate_is_nobodys_on_every_head(store: Store, kind
         for who in heads:
             await until(lambda who=who: who.by_certificate(subject(name, group), one) is None)  # type: ignore[misc]
             assert who.by_certificate(subject(name, group), other) is not None
-        clock.jump(60)
-        await heads[0].tokens.revocations.revoke(kind=kind, subject=name)
-        for who in heads:
-            await until(lambda who=who: who.by_certificate(subject(name, group), other) is None)  # type: ignore[misc]
-            assert who.by_certificate(subject(name, group), issued()) is not None, "a later one counts"
-        assert [item.subject for item in heads[1].tokens.revocations.list()] == ["", name]
+        # Which was first is not asked of the clock: it stands, and is then set back.
+        for jump in (0, 60, -3600):
+            clock.jump(jump)
+            other = issued()
+            await heads[0].tokens.revocations.revoke(kind=kind, subject=name)
+            shown = [partial(who.by_certificate, subject(name, group), other) for who in heads]
+            for show in shown:
+                await until(lambda show=show: show() is None)  # type: ignore[misc]
+            for who in heads:
+                assert who.by_certificate(subject(name, group), issued()) is not None, "a later one counts"
+        assert sorted(item.subject for item in heads[1].tokens.revocations.list()) == ["", name]
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     with pytest.raises(errors.Invalid):
         await heads[0].tokens.revocations.revoke()
+
+
+async def test_a_head_that_has_not_heard_of_a_revocation_yet_makes_a_later_one(store: Store) -> None:
+    one, other = (Tokens(store, clock=ManualClock()) for _ in range(2))
+    for tokens in (one, other):
+        await tokens.open()
+    first = await one.revocations.revoke(kind="user", subject="olga")
+    assert (await other.revocations.revoke(kind="user", subject="olga")).generation > first.generation
+
+
+async def test_revocations_and_certificates_of_earlier_versions_are_told_apart_by_their_time(store: Store) -> None:
+    clock = ManualClock()
+    authority, revocations = pki.Authority.make("site", clock.now()), Revocations(store, clock)
+
+    def issued() -> tuple[bytes, Certificate]:
+        """As one that knows no generation: none is in the certificate."""
+        pair = authority.client("olga", USERS, clock.now(), generation=revocations.generation("user", "olga"))
+        der = x509.load_pem_x509_certificate(pair.certificate).public_bytes(serialization.Encoding.DER)
+        assert issuing.generation_of(der) == 0
+        return der, certificates.describe("user", der)
+
+    def counts(der: bytes, described: Certificate) -> bool:
+        is_revoked = revocations.is_revoked("user", "olga", der)
+        assert revocations.covers(described) is is_revoked
+        return not is_revoked
+
+    early = issued()
+    assert counts(*early)
+    clock.jump(60)
+    record = {"time": rfc3339(clock.now()), "kind": "user", "subject": "olga", "by": "admin"}
+    await store.commit([Put(f"{REVOKED}user/olga", msgspec.json.encode(record))])
+    await revocations.open()
+    clock.jump(60)
+    late = issued()
+    assert not counts(*early) and counts(*late)
+    await revocations.revoke(kind="user", subject="olga")
+    assert not counts(*early) and not counts(*late)

@@ -516,7 +516,8 @@ class RevocationRequest(_Request, frozen=True):
 
 
 class Revocation(_Answer, frozen=True, omit_defaults=True):
-    """A certificate that was revoked, or those that a user or node had at a time."""
+    """A certificate that was revoked, or those that a user or node had at a time. Of those only certificates that were
+    issued with this `generation`, or with a later one, count: a number that only grows, whatever clocks do."""
 
     time: str
     kind: str = ""
@@ -527,13 +528,15 @@ class Revocation(_Answer, frozen=True, omit_defaults=True):
 
 class RevocationList(_Answer, frozen=True):
     """All revocations, oldest first."""
+    generation: int = 0
 
     items: list[Revocation]
 
 
 class Certificate(_Answer, frozen=True, omit_defaults=True):
     """A certificate of the site: `use` is authority, head (its serving one), user or node; `fingerprint` is SHA-256;
-    `used` is when somebody last asked with it. Those of users and nodes are known once they have been used."""
+    `used` is when somebody last asked with it; `generation` is that of the last revocation by name before it was issued
+    (0: none). Those of users and nodes are known once they have been used."""
 
     use: str
     subject: str
@@ -547,6 +550,7 @@ class Certificate(_Answer, frozen=True, omit_defaults=True):
 
 class CertificateList(_Answer, frozen=True):
     """Certificates, those that end first before the others."""
+    generation: int = 0
 
     items: list[Certificate]
 

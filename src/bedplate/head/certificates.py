@@ -43,6 +43,7 @@ def describe(use: str, der: bytes) -> Certificate:
         fingerprint=hashlib.sha256(der).hexdigest(),
         issued=rfc3339(issuing.issued_at(der)),
         expires=rfc3339(certificate.not_valid_after_utc),
+        generation=issuing.generation_of(der),
     )
 
 

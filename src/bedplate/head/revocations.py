@@ -1,13 +1,16 @@
 """Client certificates that no longer count, before they end.
 
 In: a certificate's fingerprint, or a user or node whose certificates issued so far are to be refused; the store. Out:
-whether a certificate was revoked. A certificate that is issued after a revocation by name counts again. The records
-are beside the tree (`/head/revoked/`), so that every head of the store refuses what one was told to.
+whether a certificate was revoked. A certificate that is issued after a revocation by name counts again. Which of two
+was first is not asked of a clock, which counts seconds and may be set back: a revocation by name has a generation,
+greater than all before, and whoever issues a certificate writes the present one into it. The records are beside the
+tree (`/head/revoked/`), so that every head of the store refuses what one was told to.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -19,7 +22,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head.notices import keep_up
 from bedplate.store.interface import Put, Store
 
-__all__ = ["REVOKED", "Revocations"]
+__all__ = ["REVOKED", "Revocations", "generation_in"]
 
 REVOKED: Final = "/head/revoked/"
 _LOG = get_logger("head.certificates")
@@ -58,18 +61,27 @@ class Revocations:
                 "a revocation is about one certificate, or about those of one user or node",
                 hint="give a fingerprint, or a name",
             )
+        await self.open()  # another head node may have been the last to revoke
+        now = self._clock.now()
+        # As late as the clock says, too: certificates may be newer than the records of a head that was restored.
+        generation = max(self.generation(kind, subject) + 1, int(now.timestamp() * 1_000_000)) if subject else 0
         record = Revocation(
             kind=kind if subject else "",
             subject=subject,
             fingerprint=fingerprint.lower().replace(":", ""),
-            time=rfc3339(self._clock.now()),
+            time=rfc3339(now),
             by=by,
+            generation=generation,
         )
         place = f"{kind}/{subject}" if subject else record.fingerprint
         await self._store.commit([Put(REVOKED + place, msgspec.json.encode(record))])
         self._held[place] = record
         _LOG.info("head.certificates_revoked", kind=record.kind, subject=subject, fingerprint=record.fingerprint, by=by)
         return record
+
+    def generation(self, kind: str, subject: str) -> int:
+        """What a certificate of that user or node must be issued with to count; 0 where none was revoked by name."""
+        return generation_in(self._held.values(), kind, subject)
 
     def is_revoked(self, kind: str, subject: str, der: bytes) -> bool:
         """Whether a certificate of that user or node was revoked."""
@@ -80,10 +92,20 @@ class Revocations:
             return False
         from bedplate.serving import issuing
 
-        return issuing.issued_at(der) < parse_rfc3339(record.time)
+        if record.generation:
+            return issuing.generation_of(der) < record.generation
+        return issuing.issued_at(der) < parse_rfc3339(record.time)  # a record of an earlier version
 
     def covers(self, certificate: Certificate) -> bool:
         """The same of one that is only known by what it says."""
         record = self._held.get(f"{certificate.use}/{certificate.subject}")
-        is_old = record is not None and parse_rfc3339(certificate.issued) < parse_rfc3339(record.time)
-        return is_old or certificate.fingerprint in self._held
+        if certificate.fingerprint in self._held or record is None:
+            return certificate.fingerprint in self._held
+        if record.generation:
+            return certificate.generation < record.generation
+        return parse_rfc3339(certificate.issued) < parse_rfc3339(record.time)
+
+
+def generation_in(revocations: Iterable[Revocation], kind: str, subject: str) -> int:
+    """The generation that the certificates of a user or a node are issued with; 0 where none was revoked by name."""
+    return max((item.generation for item in revocations if (item.kind, item.subject) == (kind, subject)), default=0)

@@ -21,10 +21,22 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bedplate.serving.files import write_private
 
-__all__ = ["Authority", "Pair", "Use", "alternative", "hosts_of", "issued_at", "new_key_pem", "self_signed"]
+__all__ = [
+    "Authority",
+    "Pair",
+    "Use",
+    "alternative",
+    "generation_of",
+    "hosts_of",
+    "issued_at",
+    "new_key_pem",
+    "self_signed",
+]
 
 # Clocks of two machines differ: a certificate is valid a little before it was issued.
 _LEEWAY = timedelta(hours=1)
+# Ours, made of a random UUID (ITU-T X.667): a number that `generation_of` reads.
+_GENERATION = x509.ObjectIdentifier("2.25.222845176590338812073410987143200134865")
 
 
 class Use(enum.Enum):
@@ -94,10 +106,12 @@ class Authority:
         uses: Collection[Use],
         groups: Iterable[str] = (),
         hosts: Iterable[str] = (),
+        generation: int = 0,
     ) -> Pair:
         """A certificate with a new key: for a server that is reached at `hosts`, or a client that is in `groups`.
 
-        Raises `ValueError` for names that no certificate can hold.
+        `generation` is a number of the caller's that the certificate carries. Raises `ValueError` for names that no
+        certificate can hold.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
@@ -110,6 +124,10 @@ class Authority:
         names = [alternative(host) for host in hosts]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if generation:
+            size = generation.bit_length() // 8 + 1
+            number = bytes([2, size]) + generation.to_bytes(size, "big")  # an INTEGER in DER
+            builder = builder.add_extension(x509.UnrecognizedExtension(_GENERATION, number), critical=False)
         return Pair(_pem(builder.sign(self._key, hashes.SHA256())), _key_pem(key))
 
 
@@ -144,6 +162,14 @@ def alternative(host: str) -> x509.GeneralName:
 def issued_at(der: bytes) -> datetime:
     """When a certificate of ours was issued, to the second."""
     return x509.load_der_x509_certificate(der).not_valid_before_utc + _LEEWAY
+
+
+def generation_of(der: bytes) -> int:
+    """The number that a certificate of ours was issued with; 0 for none."""
+    for extension in x509.load_der_x509_certificate(der).extensions:
+        if extension.oid == _GENERATION and isinstance(extension.value, x509.UnrecognizedExtension):
+            return int.from_bytes(extension.value.value[2:], "big")
+    return 0
 
 
 def hosts_of(certificate: x509.Certificate) -> set[str]:

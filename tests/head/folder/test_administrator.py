@@ -304,9 +304,6 @@ async def test_a_user_who_names_a_fingerprint_is_given_that_of_the_renewed_certi
 async def test_an_administrator_who_names_a_fingerprint_is_never_locked_out(
     folder: Folder, way: str, is_served: bool
 ) -> None:
-    # A revocation by name is of the certificates of the seconds before.
-    past = SystemClock().now() - timedelta(hours=1)
-    pki.Authority.load(folder.path).client("admin", USERS, past).write(folder.path, "admin")
     former = await pin(folder)
 
     async def replace() -> None:

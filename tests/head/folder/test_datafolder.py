@@ -400,7 +400,9 @@ async def test_tokens_are_made_listed_and_revoked_without_a_daemon(tmp_path: Pat
 
 async def test_a_certificate_names_its_owner_and_overwrites_nothing(tmp_path: Path) -> None:
     folder = await made(tmp_path / "site")
-    issued = administration.issue_certificate(folder, "olga", tmp_path, is_node=False, days=9, clock=ManualClock())
+    issued = await administration.issue_certificate(
+        folder, "olga", tmp_path, is_node=False, days=9, clock=ManualClock()
+    )
     certificate = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
     assert (
         "CN=olga" in certificate.subject.rfc4514_string() and "bedplate:users" in certificate.subject.rfc4514_string()
@@ -410,10 +412,10 @@ async def test_a_certificate_names_its_owner_and_overwrites_nothing(tmp_path: Pa
     )
     assert stat.S_IMODE(issued.key.stat().st_mode) == 0o600
     with pytest.raises(errors.AlreadyExists):
-        administration.issue_certificate(folder, "olga", tmp_path, is_node=False, days=9)
+        await administration.issue_certificate(folder, "olga", tmp_path, is_node=False, days=9)
     for name in ("../x", ".x", "a/b"):
         with pytest.raises(errors.Invalid):
-            administration.issue_certificate(folder, name, tmp_path, is_node=True, days=9)
+            await administration.issue_certificate(folder, name, tmp_path, is_node=True, days=9)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])

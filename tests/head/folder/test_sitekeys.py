@@ -67,7 +67,7 @@ async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path
     old_ca = tmp_path / "old-ca.crt"
     old_ca.write_bytes(folder.file("ca.crt").read_bytes())
     (tmp_path / "old").mkdir()
-    administration.issue_certificate(folder, "admin", tmp_path / "old", is_node=False, days=1)
+    await administration.issue_certificate(folder, "admin", tmp_path / "old", is_node=False, days=1)
     token = folder.admin_token()
 
     async def ask(ca: Path, cert: Path | None = None) -> str:
@@ -95,7 +95,7 @@ async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path
         async with HeadClient(daemon.url, token=token, ca_file=str(old_ca)) as client:
             both.write_text((await client.authority()).certificates)
         (tmp_path / "new").mkdir()
-        administration.issue_certificate(folder, "admin", tmp_path / "new", is_node=False, days=1)
+        await administration.issue_certificate(folder, "admin", tmp_path / "new", is_node=False, days=1)
         assert await ask(both, tmp_path / "new" / "admin") == "admin"
         await administration.rotate_authority(folder, finish=True)
         assert await ask(both, tmp_path / "new" / "admin") == "admin"

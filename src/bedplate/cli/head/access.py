@@ -137,7 +137,7 @@ def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> N
     """
     from bedplate.head.folder import administration
 
-    issued = administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days)
+    issued = run(administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days))
     click.echo(f"{issued.certificate} and {issued.key}, good until {issued.ends}")
     click.echo(f"  fingerprint {issued.fingerprint}")
 

@@ -20,13 +20,14 @@ from bedplate.api.headapi import NAME
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.head.access import NODES, USERS, Access, Tokens
+from bedplate.head.access import NODES, USER, USERS, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki, transfer
 from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import Folder, open_head
 from bedplate.head.folder.sitekeys import SiteKeys
-from bedplate.head.policy import JOIN
+from bedplate.head.policy import JOIN, NODE
+from bedplate.head.revocations import generation_in
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
 from bedplate.store.interface import Store
@@ -161,10 +162,12 @@ class Issued(NamedTuple):
     ends: str
 
 
-def issue_certificate(
+async def issue_certificate(
     folder: Folder, name: str, out: Path, *, is_node: bool, days: int, clock: Clock | None = None
 ) -> Issued:
-    """A client certificate for a user or a node, written as `name.crt` and `name.key`. Raises `AlreadyExists`."""
+    """A client certificate for a user or a node, written as `name.crt` and `name.key`. Raises `AlreadyExists`.
+
+    The head, or its store, is asked what was revoked so far: the certificate must not be taken for one of those."""
     now = (clock or SystemClock()).now()
     certificate, key = out / f"{name}.crt", out / f"{name}.key"
     if not re.fullmatch(NAME, name) or name.startswith("."):
@@ -172,14 +175,20 @@ def issue_certificate(
             f"{name!r} cannot be the name of a {'node' if is_node else 'user'}",
             hint="a name has no slash and no control character, and begins with neither a dot nor a dash",
         )
+    _refuse_existing(out, certificate, key)
+    kind, group = (NODE, NODES) if is_node else (USER, USERS)
+    generation = generation_in(await list_revocations(folder), kind, name)
+    authority = pki.Authority.for_clients(folder.path)
+    pair = authority.client(name, group, now, timedelta(days=days), generation=generation)
+    pair.write(out, name)
+    return Issued(certificate, key, pki.fingerprint(pair.certificate), rfc3339(now + timedelta(days=days)))
+
+
+def _refuse_existing(out: Path, certificate: Path, key: Path) -> None:
     if not out.is_dir():
         raise errors.Invalid(f"there is no folder {out} to write to", hint="create it, or choose another with --out")
     if certificate.exists() or key.exists():
         raise errors.AlreadyExists(f"{certificate} or its key already exists", hint="choose another folder with --out")
-    authority = pki.Authority.for_clients(folder.path)
-    pair = authority.client(name, NODES if is_node else USERS, now, timedelta(days=days))
-    pair.write(out, name)
-    return Issued(certificate, key, pki.fingerprint(pair.certificate), rfc3339(now + timedelta(days=days)))
 
 
 async def list_revocations(folder: Folder) -> list[headapi.Revocation]:

@@ -40,7 +40,7 @@ async def recover(folder: Path, head: Head, tokens: Tokens, name: str, clock: Cl
 
     A user whose object names the fingerprint of a certificate is given that of the new one. Raises `Invalid`.
     """
-    pair = pki.Authority.for_clients(folder).client(name, USERS, clock.now())
+    pair = _issue(folder, tokens, name, clock)
     session, path = head.session(), ("user", name)
     if head.tree.find(*path) is None:
         session.add(("user",), name)
@@ -65,7 +65,7 @@ async def provide(folder: Path, head: Head, tokens: Tokens, clock: Clock) -> Rec
     if name is None or (_pinned(head.tree, name) and not has_certificate):
         return await recover(folder, head, tokens, name or ADMIN, clock)
     if not has_certificate:
-        pki.Authority.for_clients(folder).client(name, USERS, clock.now()).write(folder, ADMIN)
+        _issue(folder, tokens, name, clock).write(folder, ADMIN)
     if not has_token:
         await _write_token(folder, tokens, name)
     return Recovered(name, 0)
@@ -93,7 +93,7 @@ async def renew(folder: Path, head: Head, tokens: Tokens, keys: SiteKeys, clock:
     is_spent = own.ends < now + pki.RENEW_BEFORE or tokens.revocations.is_revoked(USER, name, own.der)
     if not is_spent and pki.is_issued_by(file, folder / f"{pki.NEXT}.crt", folder / "ca.crt"):
         return False
-    pair = pki.Authority.for_clients(folder).client(name, USERS, now)
+    pair = _issue(folder, tokens, name, clock)
     if pinned:
         # Shared before it counts: whoever is interrupted here finds it there.
         await keys.share(pair)
@@ -102,6 +102,11 @@ async def renew(folder: Path, head: Head, tokens: Tokens, keys: SiteKeys, clock:
         await head.commit_as(Identity.local(_BY), session.edits(), f"renewed certificate of {name}")
     pair.write(folder, ADMIN)
     return True
+
+
+def _issue(folder: Path, tokens: Tokens, name: str, clock: Clock) -> pki.Pair:
+    generation = tokens.revocations.generation(USER, name)
+    return pki.Authority.for_clients(folder).client(name, USERS, clock.now(), generation=generation)
 
 
 def _pinned(tree: Tree, name: str) -> str:

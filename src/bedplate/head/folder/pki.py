@@ -93,10 +93,18 @@ class Authority:
         with _refusing(name):
             return self._authority.issue(name, now, LEAF_LIFE, uses=[Use.SERVER], hosts=hosts)
 
-    def client(self, name: str, group: str, now: datetime.datetime, life: datetime.timedelta = LEAF_LIFE) -> Pair:
-        """For a user or a node, as the group says."""
+    def client(
+        self,
+        name: str,
+        group: str,
+        now: datetime.datetime,
+        life: datetime.timedelta = LEAF_LIFE,
+        *,
+        generation: int = 0,
+    ) -> Pair:
+        """For a user or a node, as the group says; `generation` tells it from those that were revoked by name."""
         with _refusing(name):
-            return self._authority.issue(name, now, life, uses=[Use.CLIENT], groups=[group])
+            return self._authority.issue(name, now, life, uses=[Use.CLIENT], groups=[group], generation=generation)
 
 
 @contextlib.contextmanager
