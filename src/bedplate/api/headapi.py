@@ -149,11 +149,13 @@ class ObjectPage(_Answer, frozen=True, omit_defaults=True):
 
 
 class TreeDocument(_Answer, frozen=True):
-    """Every object at one revision."""
+    """Every object at one revision; `history` tells the head's revisions from those of the same numbers that it had
+    before it was restored from a backup."""
 
     head: str
     revision: int
     objects: list[Object]
+    history: str | None = None
 
 
 class ObjectWrite(_Request, frozen=True):
@@ -216,10 +218,12 @@ class UndoRequest(_Request, frozen=True):
 
 
 class CommitRequest(UndoRequest, frozen=True, kw_only=True):
-    """Edits for one revision; `dryRun` asks for the changes that they would make."""
+    """Edits for one revision; `dryRun` asks for the changes that they would make. `history` is that of the tree they
+    were made on: a head that was restored from a backup since refuses them."""
 
     edits: list[Edit]
     undoes: Counted = 0
+    history: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -524,11 +528,11 @@ class Revocation(_Answer, frozen=True, omit_defaults=True):
     subject: str = ""
     fingerprint: str = ""
     by: str = ""
+    generation: int = 0
 
 
 class RevocationList(_Answer, frozen=True):
     """All revocations, oldest first."""
-    generation: int = 0
 
     items: list[Revocation]
 
@@ -546,11 +550,11 @@ class Certificate(_Answer, frozen=True, omit_defaults=True):
     expires: str
     used: str = ""
     revoked: bool = False
+    generation: int = 0
 
 
 class CertificateList(_Answer, frozen=True):
     """Certificates, those that end first before the others."""
-    generation: int = 0
 
     items: list[Certificate]
 

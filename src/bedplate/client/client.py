@@ -136,9 +136,13 @@ class HeadClient:
         """Write one object whole, as a commit of its own. One that exists is replaced only if it is of the revision
         `base`, or with `replace`, whatever it is, and then it must exist; else `Conflict`. `patch` changes parts."""
         body = headapi.ObjectPut(
-            type=type or msgspec.UNSET, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
+            type=type or msgspec.UNSET,
+            values=dict(values),
+            extras=dict(extras or {}),
+            children=dict(children or {}),
+            revision=msgspec.UNSET if base is None else base,
         )
-        headers = _if_match(base) if base is not None or not replace else {"If-Match": "*"}
+        headers = {"If-Match": "*"} if base is None and replace else {}
         return _decode(await self._write("PUT", _place(mode, key), body, message, headers), headapi.Object)
 
     async def patch(
@@ -153,8 +157,13 @@ class HeadClient:
         message: str = "",
     ) -> headapi.Object:
         """Change parts of one object, as a commit of its own: None takes a value away, what is not named stays."""
-        body = headapi.ObjectPatch(values=dict(values or {}), extras=dict(extras or {}), children=dict(children or {}))
-        headers = _if_match(base) | {"Content-Type": "application/merge-patch+json"}
+        body = headapi.ObjectPatch(
+            values=dict(values or {}),
+            extras=dict(extras or {}),
+            children=dict(children or {}),
+            revision=msgspec.UNSET if base is None else base,
+        )
+        headers = {"Content-Type": "application/merge-patch+json"}
         return _decode(await self._write("PATCH", _place(mode, key), body, message, headers), headapi.Object)
 
     async def create(
@@ -180,8 +189,8 @@ class HeadClient:
 
     async def delete(self, mode: str, key: str, *, base: int | None = None, message: str = "") -> None:
         """Remove an object. Raises `NotFound`."""
-        headers = _if_match(base)
-        await self._write("DELETE", _place(mode, key), None, message, headers)
+        seen = {} if base is None else {"revision": str(base)}
+        await self._write("DELETE", _place(mode, key), None, message, query=seen)
 
     # Commits and history
 
@@ -193,18 +202,26 @@ class HeadClient:
         force: bool = False,
         undoes: int = 0,
         nonce: str = "",
+        history: str | None = None,
     ) -> headapi.Revision | None:
-        """Write edits as one revision, exactly once; None when they change nothing. Raises `Stale`, `Invalid`."""
+        """Write edits as one revision, exactly once; None when they change nothing. Raises `Stale`, `Invalid`.
+
+        `history` is that of the tree they were made on: `Conflict` if the head was restored from a backup since."""
         body = headapi.CommitRequest(
-            edits=list(edits), message=message, force=force, undoes=undoes, nonce=nonce or self._nonce()
+            edits=list(edits),
+            message=message,
+            force=force,
+            undoes=undoes,
+            nonce=nonce or self._nonce(),
+            history=history,
         )
         return (await self._post("/commits", body, headapi.CommitResult, timeout_s=_COMMIT_S)).revision
 
     async def check(
-        self, edits: Sequence[headapi.Edit], *, force: bool = False, undoes: int = 0
+        self, edits: Sequence[headapi.Edit], *, force: bool = False, undoes: int = 0, history: str | None = None
     ) -> Sequence[headapi.Change]:
         """What a commit would change, without doing it. Raises what it would raise."""
-        body = headapi.CommitRequest(edits=list(edits), force=force, undoes=undoes, dry_run=True)
+        body = headapi.CommitRequest(edits=list(edits), force=force, undoes=undoes, dry_run=True, history=history)
         return (await self._post("/commits", body, headapi.CommitResult)).changes
 
     async def revisions(
@@ -403,12 +420,18 @@ class HeadClient:
         return _decode(await self._transport.ask(request), kind)
 
     async def _write(
-        self, method: str, path: str, body: Any, message: str, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> Answer:
         sent = {_NONCE: self._nonce(), **(headers or {})}
         if body is not None:
             sent.setdefault("Content-Type", _JSON)
-        query = {"message": message} if message else {}
+        query = {**(query or {}), **({"message": message} if message else {})}
         data = None if body is None else msgspec.json.encode(body)
         return await self._transport.ask(Request(method, _BASE + path, query, sent, data))
 
@@ -420,10 +443,6 @@ def _decode(answer: Answer, kind: type[T]) -> T:
         raise errors.Unavailable(
             f"the head's response cannot be read: {wrong}", hint="does the head run another version?"
         ) from wrong
-
-
-def _if_match(base: int | None) -> dict[str, str]:
-    return {"If-Match": f'"{base}"'} if base is not None else {}
 
 
 def _quoted(name: str) -> str:

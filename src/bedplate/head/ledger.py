@@ -69,6 +69,7 @@ class Ledger:
         self._snapshot = Snapshot(store, self._records)
         self.tree = Tree(schema)
         self.revision = 0
+        self.incarnation = ""
         self._recent: deque[SealedRevision] = deque(maxlen=_RECENT)
         self._nonces: dict[str, int] | None = None
         self._writing = asyncio.Lock()
@@ -77,6 +78,8 @@ class Ledger:
 
     async def open(self) -> None:
         """Load the present tree."""
+        entry = await self._store.get(records.INCARNATION)
+        self.incarnation = entry.value.decode() if entry is not None else ""
         objects, self.revision = await self._snapshot.load()
         self.tree = Tree(self.tree.schema, objects)
         async for revision in self.history.after(self.revision):

@@ -24,11 +24,24 @@ from bedplate.head.tree import Address, Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import CompareFailed, Delete, Op, OutcomeUnknown, Put, Store
 
-__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "SealedRevision", "Snapshot", "missing", "revision_key"]
+__all__ = [
+    "INCARNATION",
+    "LATEST",
+    "OBJECTS",
+    "REVISIONS",
+    "Codec",
+    "SealedRevision",
+    "Snapshot",
+    "missing",
+    "revision_key",
+]
 
 OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
 LATEST = "/head/latest"
+INCARNATION = "/head/incarnation"
+"""What tells the history of a store that was restored from a backup from the one that the backup was made of; their
+revisions have the same numbers. Nothing in a store that was never restored."""
 _PAGE = 1000
 _TOGETHER = 1000
 _DAMAGED = "restore the newest backup"

@@ -138,6 +138,12 @@ class Head:
         """The number of the last revision; 0 before the first."""
         return self._ledger.revision
 
+    @property
+    def incarnation(self) -> str:
+        """Which history the revisions belong to: empty for a site's first; a restored backup begins another one, whose
+        revisions may have numbers that others have seen before."""
+        return self._ledger.incarnation
+
     def session(self) -> Session:
         """A session over the present tree."""
         return Session(self.tree)

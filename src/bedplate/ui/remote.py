@@ -67,6 +67,7 @@ class RemoteBackend:
         self._on_wait = on_wait
         self._tree = Tree(schema)
         self._revision = 0
+        self._history: str | None = None
         self._name = ""
         self._user = ""
         self._own: set[int] = set()
@@ -116,7 +117,9 @@ class RemoteBackend:
             self._unsettled = (print_, nonce)
         try:
             revision = await self._patiently(
-                lambda: self._client.commit(sent, message, force=force, undoes=undoes, nonce=nonce)
+                lambda: self._client.commit(
+                    sent, message, force=force, undoes=undoes, nonce=nonce, history=self._history
+                )
             )
             if revision is not None:
                 self._own.add(revision.number)
@@ -149,7 +152,7 @@ class RemoteBackend:
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
         sent = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
-        return list(await self._client.check(sent, force=force, undoes=undoes))
+        return list(await self._client.check(sent, force=force, undoes=undoes, history=self._history))
 
     def _wire(self, edit: Edit, *, is_undo: bool = False) -> headapi.Edit:
         def told(secret: Secret) -> str:
@@ -307,7 +310,7 @@ class RemoteBackend:
 
     def _put(self, document: headapi.TreeDocument) -> None:
         self._tree = Tree(self._tree.schema, self._objects(document))
-        self._revision = document.revision
+        self._revision, self._history = document.revision, document.history
 
     def _objects(self, document: headapi.TreeDocument) -> Iterable[tuple[str, Obj]]:
         schema = self._tree.schema

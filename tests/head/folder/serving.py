@@ -14,8 +14,8 @@ from bedplate.ui import web
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Folder) -> AsyncIterator[Daemon]:
-    daemon = Daemon(folder, Options(port=0), web.serve)
+async def serving(folder: Folder, port: int = 0) -> AsyncIterator[Daemon]:
+    daemon = Daemon(folder, Options(port=port), web.serve)
     task = asyncio.create_task(daemon.run())
     try:
         async with asyncio.timeout(DEADLINE_S):

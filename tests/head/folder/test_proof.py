@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.apps import headprograms as heads
 from tests.head.committing import commit
-from tests.waiting import wait_until
+from tests.head.folder.serving import serving
+from tests.waiting import until, wait_until
 
+from bedplate.api.headapi import Notice
 from bedplate.core import errors
-from bedplate.head.folder import backups, creation
+from bedplate.head.entities import SCHEMA
+from bedplate.head.folder import administration, backups, creation
 from bedplate.head.folder.datafolder import DATABASE, Folder, open_head
 from bedplate.head.objects import Obj
-from bedplate.head.session import Edit
+from bedplate.head.session import Edit, Session
 from bedplate.store.interface import Delete, Op, Put
 from bedplate.store.sqlite import Damaged, SqliteStore
+from bedplate.ui.remote import RemoteBackend
 
 
 @pytest.fixture
@@ -180,3 +187,65 @@ def test_an_init_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, numbe
     process.send_signal(number)
     assert process.wait(60) == 128 + number
     assert not data.exists()
+
+
+# Restored
+
+
+async def test_every_restore_begins_a_history_of_its_own(folder: Folder, tmp_path: Path) -> None:
+    seen = []
+    for name in ("one", "two"):
+        await backups.backup(folder, tmp_path / f"{name}.tar.gz", with_keys=True)
+        await backups.restore(tmp_path / f"{name}.tar.gz", tmp_path / name)
+        folder = Folder(tmp_path / name)
+        async with open_head(folder.path) as opened:
+            seen.append(opened.head.incarnation)
+            assert opened.head.revision == 4
+    assert len({"", *seen}) == 3
+
+
+async def test_whoever_is_there_when_a_backup_is_restored_is_told(folder: Folder, tmp_path: Path) -> None:
+    """A shell with staged edits, another one with an open stream, a program with an ETag: the numbers of the revisions
+    come again, and nobody takes one for another."""
+    place, new, said = ("category", "b"), Folder(tmp_path / "new"), list[str]()
+    headers = {"Authorization": f"Bearer {folder.admin_token()}"}
+
+    async def listen() -> None:
+        async for event in listener.follow():
+            if isinstance(event, Notice):
+                said.append(event.text)
+
+    async with (
+        contextlib.AsyncExitStack() as opened,
+        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=False)) as http,
+    ):
+        async with serving(folder) as daemon:
+            url = f"{daemon.url}/api/v1/objects/category/b"
+            client = await opened.enter_async_context(administration.client(folder, daemon.url))
+            await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=True)
+            await client.patch(*place, {"notes": "after the backup"})
+            quiet = await opened.enter_async_context(RemoteBackend(client, SCHEMA))
+            listener = await opened.enter_async_context(RemoteBackend(client, SCHEMA))
+            session = Session(quiet.tree)
+            session.set(place, "notes", "staged")
+            listening = asyncio.create_task(listen())
+            opened.callback(listening.cancel)
+            await client.patch(*place, {"notes": "told"})
+            await until(lambda: listener.revision == 6)
+            async with http.get(url) as answer:
+                tag = answer.headers["ETag"]
+        await backups.restore(tmp_path / "b.tar.gz", new.path)
+        async with serving(new, int(daemon.url.rpartition(":")[2])):
+            for notes in ("another", "and another"):
+                await client.patch(*place, {"notes": notes})
+            for commit_ in (quiet.commit, quiet.check):
+                with pytest.raises(errors.Conflict, match="restored from a backup"):
+                    await commit_(session.edits())
+            async with http.put(url, json={}, headers={"If-Match": tag}) as answer:
+                assert answer.status == 412, await answer.text()
+            async with http.get(url, headers={"If-None-Match": tag}) as answer:
+                assert answer.status == 200
+                assert answer.headers["ETag"].startswith(tag[:-1] + "-"), "the same number"
+            await until(lambda: any("restored from a backup" in text for text in said))
+            assert listener.tree.get(place).values["notes"] == "and another"
+            await listener.commit(session.edits(), force=True)

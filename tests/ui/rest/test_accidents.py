@@ -14,7 +14,9 @@ from bedplate.client import HeadClient, Stale
 from bedplate.core import errors
 from bedplate.head.entities import SCHEMA
 from bedplate.head.session import Session
+from bedplate.store.interface import Put
 from bedplate.ui.remote import RemoteBackend
+from bedplate.ui.rest.operations import Ask
 
 DEFAULT = "/api/v1/objects/category/default"
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -131,6 +133,60 @@ async def test_a_reader_from_another_history_is_told(http: aiohttp.ClientSession
         assert 'event: reset\ndata: {"revision":1}\n\n' in text
     async with http.get("/api/v1/events", params={"wait": "1", "after": "1"}) as answer:
         assert "reset" not in await answer.text()
+
+
+async def test_what_a_reader_is_told_first_does_not_count_as_waiting(
+    http: aiohttp.ClientSession, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load the answer was empty once: the second that was asked for was over before the first line."""
+    maybe, catch_up = Ask.maybe, server.head.catch_up
+
+    async def slowly() -> None:
+        await asyncio.sleep(0.05)
+        await catch_up()
+
+    monkeypatch.setattr(Ask, "maybe", lambda ask, name: 0.01 if name == "wait" else maybe(ask, name))
+    monkeypatch.setattr(server.head, "catch_up", slowly)
+    async with http.get("/api/v1/events", params={"wait": "1", "after": "9"}) as answer:
+        assert "event: reset" in await answer.text()
+
+
+async def test_an_etag_of_another_history_fits_nothing(http: aiohttp.ClientSession, server: Served) -> None:
+    async with http.get("/api/v1/tree") as answer:
+        assert (answer.headers["ETag"], (await answer.json())["history"]) == ('"1"', "")
+    await server.store.commit([Put("/head/incarnation", b"c0ffee00")])
+    await server.head._ledger.open()
+    async with http.get("/api/v1/tree") as answer:
+        assert (answer.headers["ETag"], (await answer.json())["history"]) == ('"1-c0ffee00"', "c0ffee00")
+    async with http.get(DEFAULT) as answer:
+        tag = answer.headers["ETag"]
+        assert tag == '"1-c0ffee00"'
+    for condition in ('"1"', '"1-c0ffee01"', 'W/"1"'):
+        for method, body in (("PUT", {}), ("PATCH", {}), ("DELETE", None)):
+            content = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+            sent = {"If-Match": condition} | content
+            async with http.request(method, DEFAULT, json=body, headers=sent) as answer:
+                assert answer.status == 412, (method, condition, await answer.text())
+        for address in (DEFAULT, "/api/v1/tree"):
+            async with http.get(address, headers={"If-None-Match": condition}) as answer:
+                assert answer.status == 200
+    async with http.get("/api/v1/tree", headers={"If-None-Match": tag}) as answer:
+        assert answer.status == 304
+    async with http.patch(DEFAULT, json={"values": {"notes": "x"}}, headers=MERGE | {"If-Match": tag}) as answer:
+        assert (answer.status, answer.headers["ETag"]) == (200, '"2-c0ffee00"')
+    for history, status in (("", 409), ("c0ffee01", 409), ("c0ffee00", 200)):
+        edits = [{"mode": "category", "key": "new", "object": {"type": "Category"}}]
+        async with http.post("/api/v1/commits", json={"edits": edits, "history": history}) as answer:
+            assert answer.status == status, await answer.text()
+
+
+async def test_what_is_deleted_is_what_was_seen(client: HeadClient, server: Served) -> None:
+    await client.create("category", "new")
+    await client.patch("category", "new", {"notes": "x"})
+    with pytest.raises(errors.Conflict, match="admin in revision 3"):
+        await client.delete("category", "new", base=2)
+    await client.delete("category", "new", base=3)
+    assert server.head.tree.find("category", "new") is None
 
 
 async def test_a_reader_of_another_revision_of_the_same_number_is_told(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import io
 import tarfile
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -30,7 +31,7 @@ from bedplate.head.folder.sitekeys import AUTHORITY, SHARED, SiteKeys, recorded_
 from bedplate.head.service import Head
 from bedplate.head.vault import Vault
 from bedplate.serving.files import new_private, write_private
-from bedplate.store.interface import Entry
+from bedplate.store.interface import Entry, Put
 from bedplate.store.open import open_store
 from bedplate.store.sqlite import SqliteStore, read_entries
 
@@ -110,6 +111,8 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
             write_private(folder / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
         async with SqliteStore(folder / DATABASE, clock=clock) as store:
             await transfer.fill(store, _each(entries))
+            # Whoever has seen later revisions must not take those to come for them.
+            await store.commit([Put(records.INCARNATION, uuid.uuid4().hex[:8].encode())])
             tokens, vault = Tokens(store, clock=clock), Vault(secrets[SECRETS_KEY])
             await tokens.open()
             await SiteKeys(Folder(folder), store, vault, clock).load()

@@ -40,6 +40,11 @@ class Commits:
     async def commit(self, ask: Ask) -> web.StreamResponse:
         """Edits as one revision, or what they would change."""
         sent = await ask.body(_COMMIT)
+        if sent.history is not None and sent.history != self._head.incarnation and not sent.force:
+            raise errors.Conflict(
+                "the head was restored from a backup since these edits were made: its revisions are others now",
+                hint="read the tree again (refresh) and look at what is staged; commit --force overwrites",
+            )
         edits, force, undoes = edits_in(self._head.tree, sent.edits), sent.force, sent.undoes
         if sent.dry_run:
             return _would(await self._head.check_as(ask.identity, edits, force=force, undoes=undoes))

@@ -116,7 +116,7 @@ _HEADERS = {
 _CONDITIONS = {
     name: {"name": name, "in": "header", "description": doc, "schema": {"type": "string"}}
     for name, doc in {
-        "If-Match": 'write only if the ETag matches, as in "12"; else 412',
+        "If-Match": 'write only if the ETag that a read gave matches, as in "12"; else 412',
         "If-None-Match": "respond with 304 if the ETag matches; `*` with PUT: create only, else 412",
         "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one gets the first response, "
         "with another body 422",

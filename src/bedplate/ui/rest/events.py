@@ -62,9 +62,10 @@ class Events:
         await response.prepare(ask.request)
         self._feed.readers += 1
         try:
-            seconds = ask.maybe("wait")
-            async with asyncio.timeout(seconds):
-                await self._write(ask, response, start, kinds)
+            # What was missed is told however long that takes: the wait is for what is yet to come.
+            position, start = await self._greet(ask, response, start, kinds)
+            async with asyncio.timeout(ask.maybe("wait")):
+                await self._write(ask, response, position, start, kinds)
         except TimeoutError:
             pass
         except Unauthorized as err:
@@ -79,9 +80,11 @@ class Events:
             self._feed.readers -= 1
         return response
 
-    async def _write(self, ask: Ask, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
-        feed = self._feed
-        position, now = feed.position, feed.place
+    async def _greet(
+        self, ask: Ask, response: web.StreamResponse, start: Place | None, kinds: Collection[str]
+    ) -> tuple[int, Place | None]:
+        """Tell a reader what it has missed, or that its place is not known here; where it reads on."""
+        position, now = self._feed.position, self._feed.place
         if start is not None and await self._is_elsewhere(start):
             await self._send(ask, response, reset_event(now).data)
             start = None
@@ -90,6 +93,12 @@ class Events:
         if start is not None:
             async for missed in self._missed(start, now, kinds):
                 await self._send(ask, response, missed)
+        return position, start
+
+    async def _write(
+        self, ask: Ask, response: web.StreamResponse, position: int, start: Place | None, kinds: Collection[str]
+    ) -> None:
+        feed = self._feed
         while True:
             await feed.more(position)
             confirm(self._service.access, ask.request)

@@ -41,7 +41,7 @@ class Objects:
         self._service = service
         self._head = service.head
         self._encoder = encoder
-        self._whole: tuple[int, bytes] = (-1, b"")
+        self._whole: tuple[str, bytes] = ("", b"")
 
     # Reading
 
@@ -51,15 +51,16 @@ class Objects:
         revision = self._head.revision if at is None else at
         if at is not None:
             tree = await self._head.tree_at(at)
-        if conditions.is_known(ask.request, str(revision)):
-            return web.Response(status=304, headers={"ETag": conditions.etag(revision)})
+        tag, name, history = self._tag(revision), self._service.name, self._head.incarnation
+        if conditions.is_known(ask.request, tag):
+            return web.Response(status=304, headers={"ETag": conditions.etag(tag)})
         if at is not None:
-            body = Encoder(tree.schema).tree(self._service.name, revision, tree)
+            body = Encoder(tree.schema).tree(name, history, revision, tree)
         else:
-            if self._whole[0] != revision:
-                self._whole = (revision, self._encoder.tree(self._service.name, revision, self._head.tree))
+            if self._whole[0] != tag:
+                self._whole = (tag, self._encoder.tree(name, history, revision, self._head.tree))
             body = self._whole[1]
-        return json(body, etag=str(revision))
+        return json(body, etag=tag)
 
     async def list(self, ask: Ask) -> web.StreamResponse:
         """A part of a mode; the cursor keeps the revision, so that all parts are of one tree."""
@@ -82,9 +83,10 @@ class Objects:
         mode, key = self._mode(ask), ask.text("key")
         tree, _ = await self._tree_at(ask.maybe("at"))
         obj = tree.get((mode, key))
-        if conditions.is_known(ask.request, str(obj.revision)):
-            return web.Response(status=304, headers={"ETag": conditions.etag(obj.revision)})
-        return json(self._encoder.encoded(mode, obj), etag=str(obj.revision))
+        tag = self._tag(obj.revision)
+        if conditions.is_known(ask.request, tag):
+            return web.Response(status=304, headers={"ETag": conditions.etag(tag)})
+        return json(self._encoder.encoded(mode, obj), etag=tag)
 
     # Writing
 
@@ -112,9 +114,10 @@ class Objects:
             is_named = await self._is_named(ask, mode, key, present)
             if present is not None and not is_named:
                 if not isinstance(sent.revision, int):
+                    tag = self._tag(present.revision)
                     raise Unconditional(
                         f"{mode}[{key}] exists, and the request does not say which one it replaces",
-                        hint=f'send If-Match: "{present.revision}", or * to replace any; PATCH changes parts of it',
+                        hint=f'send If-Match: "{tag}", or * to replace any; PATCH changes parts of it',
                     )
                 base = Obj(present.type, key, revision=sent.revision)
             return [Edit(mode, key, base, _decoded(tree, mode, key, sent))]
@@ -152,8 +155,11 @@ class Objects:
 
         async def edits(tree: Tree) -> list[Edit]:
             present = tree.find(mode, key)
-            await self._is_named(ask, mode, key, present)
-            return [Edit(mode, key, tree.get((mode, key)), None)]
+            is_named = await self._is_named(ask, mode, key, present)
+            base, seen = tree.get((mode, key)), ask.maybe("revision")
+            if not is_named and seen is not None:
+                base = Obj(base.type, key, revision=seen)
+            return [Edit(mode, key, base, None)]
 
         await self._commit(ask, edits)
         return web.Response(status=204)
@@ -164,11 +170,11 @@ class Objects:
 
     def _written(self, mode: str, key: str, status: int) -> web.StreamResponse:
         obj = self._head.tree.get((mode, key))
-        return json(self._encoder.encoded(mode, obj), status=status, etag=str(obj.revision))
+        return json(self._encoder.encoded(mode, obj), status=status, etag=self._tag(obj.revision))
 
     async def _is_named(self, ask: Ask, mode: str, key: str, present: Obj | None) -> bool:
         """Whether a header says which object is meant. Raises `Precondition` naming who wrote the present one."""
-        tag, what = None if present is None else str(present.revision), f"{mode}[{key}]"
+        tag, what = None if present is None else self._tag(present.revision), f"{mode}[{key}]"
         try:
             conditions.require_absent(ask.request, tag, what)
             return conditions.require_match(ask.request, tag, what)
@@ -179,6 +185,11 @@ class Objects:
             raise Precondition(f"{err.message}: {last.author} wrote it", hint=err.hint) from None
 
     # Inside
+
+    def _tag(self, revision: int) -> str:
+        """What tells an object, or a tree, from all others: numbers alone come again after a restored backup."""
+        incarnation = self._head.incarnation
+        return f"{revision}-{incarnation}" if incarnation else str(revision)
 
     def _mode(self, ask: Ask) -> str:
         mode = ask.request.match_info["mode"]
@@ -268,12 +279,12 @@ class Encoder:
         self._made[mode, obj.key] = (obj, data)
         return data
 
-    def tree(self, head: str, revision: int, tree: Tree) -> bytes:
+    def tree(self, head: str, history: str, revision: int, tree: Tree) -> bytes:
         """A whole tree; what is no longer in it is forgotten here."""
         objects = [msgspec.Raw(self.encoded(mode, obj)) for mode, obj in tree.objects()]
         if len(self._made) > 2 * len(objects) + 1000:
             self._made.clear()
-        return msgspec.json.encode({"head": head, "revision": revision, "objects": objects})
+        return msgspec.json.encode({"head": head, "revision": revision, "objects": objects, "history": history})
 
 
 def _decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> Obj:
