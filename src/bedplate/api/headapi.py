@@ -578,9 +578,11 @@ class AuthorityState(_Answer, frozen=True, omit_defaults=True):
 
 
 class JoinRequest(_Request, frozen=True):
-    """The name of the head node that joins."""
+    """The name of the head node that joins. `proof` is a random number that it keeps until it has joined: who asks with
+    the same token and the same proof again, because the answer was lost, is answered again."""
 
     name: Name
+    proof: Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")] = ""
 
 
 class JoinAnswer(_Answer, frozen=True):

@@ -389,9 +389,10 @@ class HeadClient:
         body = headapi.RotationRequest(finish=finish)
         return await self._post("/authority", body, headapi.AuthorityState, is_repeatable=False)
 
-    async def join(self, name: str) -> headapi.JoinAnswer:
-        """The site's keys, for a new head node with a one-time token."""
-        return await self._post("/join", headapi.JoinRequest(name=name), headapi.JoinAnswer, is_repeatable=False)
+    async def join(self, name: str, proof: str = "") -> headapi.JoinAnswer:
+        """The site's keys, for a new head node with a one-time token; with a `proof` it may be asked for again."""
+        request = headapi.JoinRequest(name=name, proof=proof)
+        return await self._post("/join", request, headapi.JoinAnswer, is_repeatable=bool(proof))
 
     # Inside
 

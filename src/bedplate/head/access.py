@@ -171,6 +171,8 @@ class _Kept(Token, frozen=True, kw_only=True, omit_defaults=True):
     """A token as it is kept: with the digest of its text. Times are RFC 3339; empty: never."""
 
     digest: str
+    spent: str = ""
+    """The digest of the proof that a token for one time was used with."""
 
     def is_good(self, now: datetime) -> bool:
         return not self.expires or now < parse_rfc3339(self.expires)
@@ -250,18 +252,33 @@ class Tokens:
         _LOG.info("head.token_revoked", token=id_, subject=token.subject, by=by)
         return token
 
-    async def spend(self, id_: str, *, by: str = "") -> None:
-        """Use a token for the one time that it is good for. Raises `Denied` when somebody else has."""
-        entry = await self._store.get(TOKENS + id_)
+    async def spend(self, id_: str, *, by: str = "", proof: str = "") -> bool:
+        """Use a token for the one time that it is good for; whether this was it. Raises `Denied` when somebody else
+        has. Who has used it with a `proof` may use it again with the same one, until it expires: the answer was lost.
+        """
         used = errors.Denied("the token was used already", hint="ask for another one")
-        if entry is None:
-            raise used
-        try:
-            await self._store.commit([Delete(entry.key, expect=entry.revision)])
-        except CompareFailed:
-            raise used from None
-        self._held.pop(id_, None)
+        while True:
+            entry = await self._store.get(TOKENS + id_)
+            if entry is None:
+                raise used
+            token = decode(entry)
+            if token.spent:
+                if proof and hmac.compare_digest(token.spent, _digest(proof)):
+                    return False
+                raise used
+            spent = msgspec.structs.replace(token, spent=_digest(proof), name=one_line(f"{token.name}, used by {by}"))
+            op = Put(entry.key, msgspec.json.encode(spent), expect=entry.revision)
+            try:
+                await self._store.commit([op if proof else Delete(entry.key, expect=entry.revision)])
+                break
+            except CompareFailed:
+                continue
+        if proof:
+            self._held[id_] = spent
+        else:
+            self._held.pop(id_, None)
         _LOG.info("head.token_spent", token=id_, by=by)
+        return True
 
     async def run(self) -> None:
         """Follow the store, and write down last uses now and then; until cancelled."""

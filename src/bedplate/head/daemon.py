@@ -31,7 +31,7 @@ from bedplate.head.access import Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.explain import Renderer
-from bedplate.head.folder import administrator, pki, transfer
+from bedplate.head.folder import administrator, creation, pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
 from bedplate.head.folder.sitekeys import AUTHORITY, SiteKeys
 from bedplate.head.health import Health
@@ -155,6 +155,7 @@ class Daemon:
         is_shared = self.options.etcd is not None
         self._refuse_other_store()
         with self.folder.lock(is_shared=is_shared):
+            creation.tidy(self.folder.path)
             self._settings = msgspec.structs.replace(self._settings, etcd=self.options.etcd)
             vault = self.folder.vault()
             async with open_store(self.folder.options_of(self.options.etcd), clock=self._clock) as store:

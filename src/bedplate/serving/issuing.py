@@ -26,6 +26,7 @@ __all__ = [
     "Pair",
     "Use",
     "alternative",
+    "belongs",
     "generation_of",
     "hosts_of",
     "issued_at",
@@ -84,10 +85,7 @@ class Authority:
     def load(cls, pair: Pair) -> Authority:
         """An authority that was created earlier. Raises `ValueError` unless this is a certificate with its key."""
         certificate = x509.load_pem_x509_certificate(pair.certificate)
-        try:
-            key = serialization.load_pem_private_key(pair.key, None)
-        except TypeError as err:
-            raise ValueError("the key is encrypted") from err
+        key = _loaded(pair.key)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
             raise ValueError("the key does not belong to the certificate")
         return cls(certificate, key)
@@ -162,6 +160,20 @@ def alternative(host: str) -> x509.GeneralName:
 def issued_at(der: bytes) -> datetime:
     """When a certificate of ours was issued, to the second."""
     return x509.load_der_x509_certificate(der).not_valid_before_utc + _LEEWAY
+
+
+def belongs(key: bytes, certificate: bytes) -> bool:
+    """Whether a private key is that of a certificate, both PEM. Raises `ValueError` for what is none."""
+    own = _loaded(key)
+    named = x509.load_pem_x509_certificate(certificate).public_key()
+    return isinstance(own, ec.EllipticCurvePrivateKey) and own.public_key() == named
+
+
+def _loaded(key: bytes) -> object:
+    try:
+        return serialization.load_pem_private_key(key, None)
+    except TypeError as err:
+        raise ValueError("the key is encrypted") from err
 
 
 def generation_of(der: bytes) -> int:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,10 +21,12 @@ from bedplate.cli.head import access
 from bedplate.cli.head.command import head
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.core.clock import ManualClock
-from bedplate.head.folder import administration, creation, pki
+from bedplate.core.clock import ManualClock, SystemClock
+from bedplate.head.access import Tokens
+from bedplate.head.folder import administration, administrator, creation, pki, sitekeys
 from bedplate.head.folder.datafolder import Etcd, Folder, open_head
 from bedplate.head.folder.sitekeys import SiteKeys
+from bedplate.serving import issuing
 
 SITE = {"name": "basecm10", "nodes": 1}
 
@@ -60,6 +67,72 @@ async def test_the_authority_is_replaced_in_two_steps_and_other_heads_follow(tmp
             pki.Authority.load(each_folder.path)
         record = await opened.store.get("/head/authority")
         assert record is not None and b"PRIVATE KEY" not in record.value
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def counting(step: int, steps: list[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes every call of something a step; at that one the process is killed."""
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            steps.append(1)
+            if len(steps) == step:
+                raise Killed
+            return real(*args, **options)
+
+        return call
+
+    return counted
+
+
+@pytest.mark.parametrize("finish", [False, True], ids=["begin", "finish"])
+async def test_a_rotation_that_is_killed_between_any_two_files_is_found_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finish: bool
+) -> None:
+    base = await creation.make(tmp_path / "site", **SITE)  # type: ignore[arg-type]
+    if finish:
+        await administration.rotate_authority(base, finish=False)
+    for step in itertools.count(1):
+        folder, steps, out = Folder(tmp_path / f"{step}"), list[int](), tmp_path / f"{step}-out"
+        shutil.copytree(base.path, folder.path)
+        out.mkdir()
+        counted = counting(step, steps)
+        with monkeypatch.context() as patch:
+            patch.setattr(sitekeys, "write_private", counted(sitekeys.write_private))
+            patch.setattr(issuing, "write_private", counted(issuing.write_private))
+            patch.setattr(Path, "unlink", counted(Path.unlink))
+            with contextlib.suppress(Killed):
+                await administration.rotate_authority(folder, finish=finish)
+        # Whoever comes next finds an authority, and what it signs counts from then on.
+        pki.Authority.load(folder.path)
+        issued = await administration.issue_certificate(folder, "admin", out, is_node=False, days=1)
+        async with open_head(folder.path) as opened:
+            clock, tokens = SystemClock(), Tokens(opened.store)
+            keys = SiteKeys(folder, opened.store, opened.vault, clock)
+            await keys.load()
+            await tokens.open()
+            await administrator.renew(folder.path, opened.head, tokens, keys, clock)
+        presented = pki.presented(issued.certificate)
+        assert presented is not None and pki.Trust(folder.file("ca.crt"))(presented.der), step
+        assert pki.is_pair(folder.file("admin.crt")) and bundle(folder) == (1 if finish else 2)
+        assert bool(keys.state().next) is not finish
+        assert pki.is_issued_by(folder.file("admin.crt"), folder.file("ca-next.crt"), folder.file("ca.crt"))
+        if len(steps) < step:
+            assert step > 4, "every file was a step"
+            break
+
+
+@pytest.mark.parametrize("file", ["server", "admin"])
+async def test_a_key_whose_certificate_was_not_written_any_more_is_replaced_with_it(tmp_path: Path, file: str) -> None:
+    folder = await creation.make(tmp_path / "site", **SITE)  # type: ignore[arg-type]
+    folder.file(f"{file}.key").write_bytes(issuing.new_key_pem()[0])
+    assert not pki.is_pair(folder.file(f"{file}.crt"))
+    async with serving(folder):
+        assert (await administration.status(folder)).revision == 1
+    assert pki.is_pair(folder.file(f"{file}.crt"))
 
 
 async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path: Path) -> None:
@@ -142,6 +215,69 @@ async def test_a_head_joins_over_the_network_with_a_token_that_is_good_once(tmp_
         async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
             assert "basecm11 joined the site" in (await client.notices(1))[0].text
         assert fingerprint == pki.fingerprint(folder.file("ca.crt").read_bytes())
+
+
+@pytest.mark.parametrize("first", [1, 3])
+async def test_a_join_that_is_killed_at_any_step_is_run_again_with_the_same_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(pki, "host_names", lambda *more: ["localhost", *more])
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    leave = creation.Workshop.__exit__
+
+    def vanish(self: creation.Workshop, kind: object, *rest: object) -> None:
+        if kind is Killed:
+            os.close(self._descriptor)  # the kernel lets go of the lock; nobody clears up
+        else:
+            leave(self, kind, *rest)
+
+    async with serving(folder) as daemon:
+        for step in itertools.count(first, 4):
+            data, steps = tmp_path / f"{step}", list[int]()
+            _, token = await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+            counted = counting(step, steps)
+            with monkeypatch.context() as patch:
+                patch.setattr(creation, "write_private", counted(creation.write_private))
+                patch.setattr(HeadClient, "join", counted(HeadClient.join))
+                patch.setattr(issuing, "write_private", counted(issuing.write_private))
+                patch.setattr(os, "rename", counted(os.rename))
+                patch.setattr(creation.Workshop, "__exit__", vanish)
+                with contextlib.suppress(Killed):
+                    await creation.join_over_network(data, daemon.url, token, name="basecm11")
+            if not (data / "head.yaml").exists():
+                await creation.join_over_network(data, daemon.url, token, name="basecm11")
+                assert not [file for file in data.iterdir() if file.name.startswith(".")]
+            creation.tidy(data)
+            assert not [file for file in data.iterdir() if file.name.startswith(".")]
+            assert pki.is_pair(data / "server.crt") and Folder.find(data).settings.name == "basecm11"
+            with pytest.raises(errors.Denied, match="used already"):
+                await creation.join_over_network(tmp_path / "thief", daemon.url, token, name="basecm11")
+            assert not (tmp_path / "thief").exists()
+            if len(steps) < step:
+                assert step > 20, "every file was a step"
+                break
+
+
+async def test_a_join_whose_answer_was_lost_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    ask = HeadClient.join
+
+    async def lost(*args: Any) -> None:
+        await ask(*args)
+        raise errors.Unavailable("the connection was lost")
+
+    async with serving(folder) as daemon:
+        _, token = await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(HeadClient, "join", lost)
+            with pytest.raises(errors.Unavailable):
+                await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm11")
+        listed = [token.name for token in await administration.list_tokens(folder) if token.kind == "join"]
+        assert listed == ["one head node, used by basecm11"]
+        await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm11")
+        async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
+            said = [notice.text for notice in await client.notices(20) if "joined the site" in notice.text]
+        assert len(said) == 1, "it is told once"
 
 
 async def test_a_head_that_joins_gets_the_files_that_the_sites_etcd_asks_for(tmp_path: Path) -> None:

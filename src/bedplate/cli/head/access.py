@@ -233,7 +233,7 @@ def join(data: Path, url: str, token_file: TextIO, name: str, hosts: tuple[str, 
     """Create a data folder, which must be missing or empty, with the keys of a site that another head serves.
 
     The token is made there: bedplate head token create NAME --join. It names the site's authority, is good for a day,
-    and for one head node. Nothing is sent to a head with another authority.
+    and for one head node; an interrupted join is run again with it. Nothing is sent to a head with another authority.
     """
     from bedplate.head.folder import creation
 

@@ -91,7 +91,7 @@ async def renew(folder: Path, head: Head, tokens: Tokens, keys: SiteKeys, clock:
         pair.write(folder, ADMIN)
         return True
     is_spent = own.ends < now + pki.RENEW_BEFORE or tokens.revocations.is_revoked(USER, name, own.der)
-    if not is_spent and pki.is_issued_by(file, folder / f"{pki.NEXT}.crt", folder / "ca.crt"):
+    if not is_spent and pki.is_pair(file) and pki.is_issued_by(file, folder / f"{pki.NEXT}.crt", folder / "ca.crt"):
         return False
     pair = _issue(folder, tokens, name, clock)
     if pinned:
@@ -123,7 +123,7 @@ def _administrator(tree: Tree) -> str | None:
 
 def _has_certificate(folder: Path, access: Access, clock: Clock) -> bool:
     presented = pki.presented(folder / f"{ADMIN}.crt")
-    if presented is None or not (folder / f"{ADMIN}.key").is_file() or presented.ends <= clock.now():
+    if presented is None or not pki.is_pair(folder / f"{ADMIN}.crt") or presented.ends <= clock.now():
         return False
     identity = access.by_certificate(presented.subject, presented.der)
     return identity is not None and identity.role == "admin"

@@ -44,13 +44,14 @@ from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
 from bedplate.store.sqlite import SqliteStore
 
-__all__ = ["Workshop", "check_empty", "join", "join_over_network", "make", "settle"]
+__all__ = ["Workshop", "check_empty", "join", "join_over_network", "make", "settle", "tidy"]
 
 _KEY_BYTES = 32
 _PATIENCE_S = 15.0
 _LARGEST_AUTHORITY = 64 * 1024
 _WORKSHOP = ".making."
 _MOVING = "moving"
+_JOINING = ".joining"
 
 
 def check_empty(data: Path) -> None:
@@ -62,7 +63,7 @@ def check_empty(data: Path) -> None:
             hint=f"bedplate head serve --data {data} serves it",
         )
     try:
-        names = sorted(path.name for path in data.iterdir() if path.name != "lost+found")
+        names = sorted(path.name for path in data.iterdir() if path.name not in ("lost+found", _JOINING))
     except FileNotFoundError:
         return
     except OSError as err:
@@ -124,7 +125,9 @@ async def join_over_network(
 ) -> Folder:
     """The folder of one more head of the site that a daemon serves, with a one-time token of that site.
 
-    The token names the fingerprint of the site's authority, so that nothing is sent to anybody else. Raises `Denied`.
+    The token names the fingerprint of the site's authority, so that nothing is sent to anybody else. Who was killed, or
+    did not get the answer, runs it again with the same token: the folder holds a proof of who has asked until it is
+    whole. Raises `Denied`.
     """
     clock = clock or SystemClock()
     text, _, fingerprint = token.strip().rpartition(".")
@@ -142,8 +145,12 @@ async def join_over_network(
                 hint="check the URL, and that nobody is in between",
             )
         write_private(folder / "ca.crt", authority, mode=0o644)
-        async with HeadClient(url, token=text, ca_file=str(folder / "ca.crt")) as client:
-            answer = await client.join(name)
+        try:
+            async with HeadClient(url, token=text, ca_file=str(folder / "ca.crt")) as client:
+                answer = await client.join(name, _proof(data))
+        except (errors.Denied, errors.Invalid, errors.NotFound, errors.Conflict):
+            (data / _JOINING).unlink(missing_ok=True)  # refused: there is nothing to go on with
+            raise
         for file, content in answer.files.items():
             if file not in (*SHARED, f"{pki.NEXT}.crt", f"{pki.NEXT}.key", *ETCD_FILES.values()):
                 raise errors.Invalid(f"{url} sent an unknown file {file!r}", hint="does it run another version?")
@@ -151,7 +158,17 @@ async def join_over_network(
         _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
         files = {setting: file for setting, file in ETCD_FILES.items() if file in answer.files}
         etcd = Etcd(tuple(answer.endpoints), prefix=answer.prefix, **files) if answer.endpoints else None
-        return settle(folder, data, Settings(name, etcd=etcd))
+        joined = settle(folder, data, Settings(name, etcd=etcd))
+    (data / _JOINING).unlink(missing_ok=True)
+    return joined
+
+
+def _proof(data: Path) -> str:
+    """A number that nobody else has, kept in the folder: whoever asks with it again is the same one."""
+    file = data / _JOINING
+    if not file.is_file():
+        write_private(file, os.urandom(_KEY_BYTES).hex().encode())
+    return file.read_text().strip()
 
 
 def _seen_from_elsewhere(folder: Folder, etcd: Etcd | None) -> Etcd | None:
@@ -231,6 +248,13 @@ class Workshop:
         os.close(self._descriptor)
         if kind is not None and self._is_new and not any(self._data.iterdir()):
             self._data.rmdir()
+
+
+def tidy(data: Path) -> None:
+    """Remove what processes that were killed at their very end have left beside a whole folder's files."""
+    for workshop in _abandoned(data):
+        shutil.rmtree(workshop, ignore_errors=True)
+    (data / _JOINING).unlink(missing_ok=True)
 
 
 def _abandoned(data: Path) -> list[Path]:

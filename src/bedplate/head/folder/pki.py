@@ -36,6 +36,7 @@ __all__ = [
     "good_until",
     "host_names",
     "is_issued_by",
+    "is_pair",
     "lacks",
     "outward_addresses",
     "presented",
@@ -64,10 +65,13 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
-        """That of a data folder. Raises `Invalid`."""
+        """That of a data folder: the certificate in `ca.crt` that `ca.key` belongs to. It is the first one, unless a
+        rotation was cut off between the two files. Raises `Invalid`."""
         try:
-            pair = Pair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
-            return cls(issuing.Authority.load(pair))
+            bundle, key = (folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes()
+            pems = [part.public_bytes(serialization.Encoding.PEM) for part in x509.load_pem_x509_certificates(bundle)]
+            own = next((pem for pem in pems if issuing.belongs(key, pem)), pems[0])
+            return cls(issuing.Authority.load(Pair(own, key)))
         except (OSError, ValueError) as err:
             hint = "restore ca.crt and ca.key from a backup or from another head node"
             raise errors.Invalid(f"cannot read the certificate authority in {folder}: {err}", hint=hint) from err
@@ -149,13 +153,24 @@ def outward_addresses() -> list[str]:
 
 
 def lacks(file: Path, hosts: Sequence[str], now: datetime.datetime) -> bool:
-    """Whether a serving certificate must be renewed: missing, broken, close to its end, or without those names."""
+    """Whether a serving certificate must be renewed: missing, broken, close to its end, without those names, or not of
+    the key beside it."""
     try:
         certificate = x509.load_pem_x509_certificate(file.read_bytes())
     except (OSError, ValueError):
         return True
+    if not is_pair(file):
+        return True
     is_old = certificate.not_valid_after_utc < now + RENEW_BEFORE
     return is_old or not issuing.hosts_of(certificate).issuperset(hosts)
+
+
+def is_pair(file: Path) -> bool:
+    """Whether the key beside a certificate is its own: a process that was killed may have written one of the two."""
+    try:
+        return issuing.belongs(file.with_suffix(".key").read_bytes(), file.read_bytes())
+    except (OSError, ValueError):
+        return False
 
 
 def is_issued_by(file: Path, *authorities: Path) -> bool:

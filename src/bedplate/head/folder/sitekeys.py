@@ -146,7 +146,11 @@ class SiteKeys:
         return msgspec.json.encode(self._vault.seal(Secret(msgspec.json.encode(pairs).decode())))
 
     def _apply(self, pairs: _Pairs) -> bool:
-        """Whether files of the folder had to be written."""
+        """Whether files of the folder had to be written.
+
+        In an order in which a process may be killed: a key comes before the certificate that it belongs to, which is in
+        `ca.crt` already when `ca.key` becomes that of the next authority, and what goes, goes last.
+        """
         files = {
             _NEXT[1]: pairs.next_key,
             _NEXT[0]: pairs.next_certificate,
@@ -154,7 +158,7 @@ class SiteKeys:
             "ca.crt": pairs.certificate + pairs.next_certificate,
         }
         is_written = False
-        for name, text in files.items():
+        for name, text in sorted(files.items(), key=lambda item: not item[1]):
             file = self._folder.file(name)
             present = file.read_text() if file.is_file() else ""
             if present == text:

@@ -166,8 +166,10 @@ class Accounts:
             )
         self._service.head.standing.refuse_writes()
         answer = self._keys.material()
-        await self._service.access.tokens.spend(ask.identity.via.removeprefix("token "), by=request.name)
-        await self._service.notices.add(self._service.name, f"{request.name} joined the site as a head node", "warning")
+        id_ = ask.identity.via.removeprefix("token ")
+        if await self._service.access.tokens.spend(id_, by=request.name, proof=request.proof):
+            text = f"{request.name} joined the site as a head node"
+            await self._service.notices.add(self._service.name, text, "warning")
         response = json(msgspec.json.encode(answer))
         response.headers["Cache-Control"] = "no-store"
         return response
