@@ -166,6 +166,18 @@ async def test_the_local_shell_may_disable_an_administrator_while_another_stays(
         assert world.head.revision == NORMAL + 1
 
 
+@pytest.mark.parametrize("door", [doors.ShellDoor, doors.RemoteShellDoor])
+async def test_force_lets_no_last_administrator_go(door: type[doors.ShellDoor], tmp_path: pathlib.Path) -> None:
+    step = Step("user", "admin", "enabled", "no")
+    async with doors.world(tmp_path, (step,)) as world:
+        backend = await door(world, "admin")._backend()
+        session = Session(backend.tree)
+        step.stage(session)
+        with pytest.raises(errors.Invalid, match=LOSES):
+            await backend.commit(session.edits(), force=True)
+        assert world.head.revision == NORMAL
+
+
 AT_ONCE = (
     *(doors.PageDoor, doors.RestDoor, doors.RestObjectDoor, doors.RestImportDoor),
     *(doors.RemoteShellDoor, doors.ShellDoor),

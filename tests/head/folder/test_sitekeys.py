@@ -8,14 +8,17 @@ import itertools
 import json
 import os
 import shutil
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.head.folder.serving import serving
+from tests.waiting import DEADLINE_S
 
 from bedplate.cli.head import access
 from bedplate.cli.head.command import head
@@ -133,6 +136,23 @@ async def test_a_key_whose_certificate_was_not_written_any_more_is_replaced_with
     async with serving(folder):
         assert (await administration.status(folder)).revision == 1
     assert pki.is_pair(folder.file(f"{file}.crt"))
+
+
+async def test_an_event_stream_ends_with_the_certificate_that_it_was_opened_with(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "site", **SITE)  # type: ignore[arg-type]
+    async with serving(folder) as daemon, administration.client(folder, daemon.url) as admin:
+        await admin.create("user", "anna", {"role": "auditor"})
+        await administration.issue_certificate(folder, "anna", tmp_path, is_node=False, days=1)
+        context = ssl.create_default_context(cafile=str(folder.file("ca.crt")))
+        context.load_cert_chain(tmp_path / "anna.crt", tmp_path / "anna.key")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as http:
+            async with http.get(f"{daemon.url}/api/v1/events") as answer, asyncio.timeout(DEADLINE_S):
+                await answer.content.readuntil(b"\n\n")
+                await admin.revoke_certificates("anna")
+                await admin.patch("category", "default", {"notes": "not for anna"})
+                assert b"event: revision" not in await answer.content.read()
+            async with http.get(f"{daemon.url}/api/v1/events") as answer:
+                assert answer.status == 401
 
 
 async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path: Path) -> None:
