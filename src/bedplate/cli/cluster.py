@@ -15,15 +15,20 @@ import click
 if TYPE_CHECKING:
     from bedplate.kube.config import ClientConfig
 
-__all__ = ["connection", "environ", "kubeconfig_option"]
+__all__ = ["connection", "environ", "is_of_up", "kubeconfig_option"]
 
 LOCAL = Path(".bedplate") / "kubeconfig"
+
+
+def is_of_up() -> bool:
+    """Whether no other cluster than that of `bedplate up` in this folder is named."""
+    return not os.environ.get("KUBECONFIG") and LOCAL.exists()
 
 
 def environ() -> dict[str, str]:
     """This process's environment, with the kubeconfig of `bedplate up` in this folder where no other is named."""
     variables = dict(os.environ)
-    if not variables.get("KUBECONFIG") and LOCAL.exists():
+    if is_of_up():
         variables["KUBECONFIG"] = str(LOCAL.resolve())
     return variables
 

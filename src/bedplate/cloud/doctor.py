@@ -163,11 +163,24 @@ async def _examine(instances: Instances, node: core.Node, where: str) -> Finding
     except NoAddresses as err:
         return problem("addresses", about, str(err), node_refusals.remedy_for(node, err))
     except errors.BedplateError as err:
+        if not node.spec.provider_id and await _is_unknown_by_name(instances, node):
+            return _absent(node, where, look)
         return unknown("instance", about, err, look)
     if metadata is not None and not any(address.type == "InternalIP" for address in metadata.addresses):
         text = f"its machine {where} has no interface with an address yet"
         return problem("addresses", about, text, "check the machine's network interfaces in the cloud")
     return None
+
+
+async def _is_unknown_by_name(instances: Instances, node: core.Node) -> bool:
+    """Whether a search finds no machine: no proof that none exists, but the reason why the node is not initialised."""
+    try:
+        await instances.metadata(node)
+    except InstanceNotFound:
+        return True
+    except errors.BedplateError:
+        return False
+    return False
 
 
 def _absent(node: core.Node, where: str, look: str) -> Finding:

@@ -92,7 +92,8 @@ async def test_the_shipped_roles_suffice_and_pools_are_judged(server: servers.Se
     rights = [one for one in found if one["check"] == "rbac" and one["about"].startswith("system:serviceaccount:")]
     assert [one["level"] for one in rights] == ["ok", "ok"], rights
     (bad,) = [one for one in found if one["about"] == "IPPool bad" and one["level"] == "problem"][:1]
-    assert "spec.perNodeBlockSize" in bad["message"] and bad["fix"] == "bedplate ipam explain ippool/bad"
+    assert "spec.perNodeBlockSize" in bad["message"]
+    assert bad["fix"] == f"bedplate ipam explain ippool/bad -n {name} --kubeconfig={server.kubeconfig}"
     assert {one["level"] for one in found if one["check"] == "definitions"} == {"ok"}
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.docs.test_pages import unknown_parts
 
-ROOT = Path(__file__).resolve().parents[3] / "src/bedplate"
+CHECKOUT = Path(__file__).resolve().parents[3]
+ROOT = CHECKOUT / "src/bedplate"
 FILES = (*ROOT.glob("cli/doctor/*.py"), *ROOT.glob("cloud/**/doctor.py"), ROOT / "cli/ipam/survey.py")
 
 
@@ -49,6 +50,13 @@ def test_a_remedy_can_be_pasted(remedy: str) -> None:
     for each in re.split(r" \| |; ", command):
         if each.startswith("bedplate "):
             assert not unknown_parts(each.strip()), each
+
+
+def test_the_files_that_the_doctor_names_exist_and_nothing_is_left_to_fill_in() -> None:
+    for text in TEXTS:
+        for place in re.findall(r"(?<![\w/])(?:deploy|manifests|docs)/[\w./-]+", text):
+            assert list(CHECKOUT.glob(place.replace("/value", "/*").rstrip("."))), place
+        assert not re.search(r"(?m)^(?!  )[^\n]*(?:kubectl|bedplate) [^#\n]*…", text), text
 
 
 def test_a_shell_reads_every_remedy() -> None:

@@ -194,7 +194,7 @@ def doctor(
         MetricsAddress(metrics_url, _token(metrics_token_file), metrics_ca_file, metrics_insecure),
     )
     _configs(cloud_config, request.providers)
-    findings = asyncio.run(_examine(request))
+    findings = report.pasteable(asyncio.run(_examine(request)), kubeconfig)
     report.show(findings, output)
     raise SystemExit(report.exit_code(findings))
 

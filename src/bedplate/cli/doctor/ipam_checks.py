@@ -30,7 +30,7 @@ _ROLL_OUT = timedelta(minutes=5)
 def check_ipam(facts: IpamFacts) -> list[Finding]:
     """All checks of a cluster."""
     if isinstance(facts.version, Exception):
-        fix = "check the kubeconfig (kubectl --kubeconfig=… version) and the network to the API server"
+        fix = "check the kubeconfig and the network to the API server; then: kubectl version"
         return [unknown("kubernetes-api", "API server", facts.version, fix)]
     findings = [fine("kubernetes-api", "API server", f"answers, version {facts.version}")]
     for part in (_definitions, _pools, _controller, _lease, _daemons, _accounts, _webhook):

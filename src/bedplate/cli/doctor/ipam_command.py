@@ -65,6 +65,7 @@ def ipam(
     places = ipam_node.Places(cni_conf_dir, cni_bin_dir, store_file)
     called = ipam_facts.Names(namespace, name_prefix)
     findings = asyncio.run(_examine(kubeconfig if has_cluster else None, called, places, on_node=on_node))
+    findings = report.pasteable(findings, kubeconfig, namespace)
     report.show(findings, output)
     raise SystemExit(report.exit_code(findings))
 

@@ -1,22 +1,43 @@
 """What a doctor's visit comes to: findings in order of their weight, as text or JSON, and an exit code.
 
-In: findings. Out: text on standard output. 0 all checks passed, 1 something is wrong, 2 nothing wrong was seen but
-something could not be checked."""
+In: findings, and which cluster they are about. Out: text on standard output, whose commands can be pasted. 0 all checks
+passed, 1 something is wrong, 2 nothing wrong was seen but something could not be checked."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import shlex
 from collections.abc import Sequence
 
 import click
 import msgspec
 
+from bedplate.cli import cluster
 from bedplate.cloud.doctor import Finding
 
-__all__ = ["exit_code", "show"]
+__all__ = ["exit_code", "pasteable", "show"]
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "WRONG", "unknown": "?"}
 _COLOURS = {"ok": "green", "note": "cyan", "problem": "red", "unknown": "yellow"}
 _ORDER = ("problem", "unknown", "note", "ok")
+_KUBECTL = re.compile(r"(?<![\w./-])kubectl (?=[a-z-])")
+_ASKS_FOR_POOLS = re.compile(r"bedplate ipam explain \S+")
+_ASKS_THE_DOCTOR = re.compile(r"bedplate doctor --cloud-provider \S+")
+
+
+def pasteable(findings: Sequence[Finding], kubeconfig: str, pools: str = "kube-system") -> list[Finding]:
+    """The same findings with commands that are about the same cluster, and the same namespace of pools."""
+    named = f"--kubeconfig={shlex.quote(kubeconfig)}" if kubeconfig else ""
+    kubectl = "bedplate kubectl " if not named and cluster.is_of_up() else f"kubectl {named} " if named else "kubectl "
+    place = f" -n {shlex.quote(pools)}" if pools != "kube-system" else ""
+
+    def completed(text: str) -> str:
+        text = _KUBECTL.sub(lambda _: kubectl, text)
+        text = _ASKS_FOR_POOLS.sub(lambda match: f"{match[0]}{place} {named}".rstrip(), text)
+        return _ASKS_THE_DOCTOR.sub(lambda match: f"{match[0]} {named}".rstrip(), text)
+
+    return [dataclasses.replace(finding, fix=completed(finding.fix)) for finding in findings]
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
