@@ -299,6 +299,15 @@ async def test_a_listing_counts_what_is_there_and_names_the_nodes_among_it(tmp_p
         assert found.machines == 3
 
 
+@pytest.mark.parametrize("status", ["Terminated", "Terminating", "Error"])
+async def test_a_site_whose_machines_are_all_off_shows_none(tmp_path: Path, status: str) -> None:
+    """Else it would open the brake on deletions as a proof of a good site."""
+    async with simulated(tmp_path, machines=2) as world:
+        for machine in world.cloud.all():
+            world.cloud.set_status(machine.name, status)
+        assert (await instances_of(world.provider()).listing([])).machines == 0
+
+
 # Terminated
 
 
