@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 import pytest
 from click import testing
 from tests import forkserver, programs, servers
+from tests.apps.test_help import SCRIPTS
 
 from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
@@ -52,6 +54,9 @@ def test_completion_scripts_are_printed(shell: str) -> None:
         script = bedplate("completion", shell, "--program", name).stdout
         assert script in done.stdout and name in script
         assert "feature-gates" in script and script.count("'") % 2 == 0
+    for name in SCRIPTS:
+        registers = rf"(?m)^\s*(?:complete (?:.* )?|compdef \S+ ){re.escape(name)}(?: |;|$)"
+        assert re.search(registers, done.stdout), f"{shell} does not complete {name}"
 
 
 COMPLETIONS = """
