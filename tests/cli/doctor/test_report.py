@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click import testing
 
 from bedplate.cli.doctor import report
+from bedplate.cli.doctor.command import doctor
 from bedplate.cloud.doctor import problem
 
 FIX = "kubectl -n x logs a; bedplate ipam explain ippool/p   # then: kubectl delete pod b; bedplate doctor ipam"
@@ -23,6 +25,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(fix: str, kubeconfig: str = "", pools: str = "kube-system") -> str:
     (finding,) = report.pasteable([problem("pools", "p", "is bad", fix)], kubeconfig, pools)
     return finding.fix
+
+
+def test_an_option_that_would_not_be_read_is_refused() -> None:
+    done = testing.CliRunner().invoke(doctor, ["--kubeconfig", "f", "-o", "json", "ipam", "--no-cluster"])
+    assert (done.exit_code, "--kubeconfig, --output: give options behind ipam" in done.output) == (2, True), done.output
 
 
 def test_commands_about_the_cluster_of_the_environment_stay_as_they_are(folder: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from bedplate.api import core
 from bedplate.cli import cluster, display
@@ -181,6 +182,8 @@ def doctor(
     address management alone.
     """
     if ctx.invoked_subcommand is not None:
+        if ahead := [each.opts[-1] for each in ctx.command.params if _is_given(ctx, each)]:
+            raise click.UsageError(f"{', '.join(ahead)}: give options behind {ctx.invoked_subcommand}.", ctx)
         return
     if cloud_config and not cloud_provider:
         raise click.UsageError("--cloud-config needs --cloud-provider.", ctx)
@@ -197,6 +200,10 @@ def doctor(
     findings = report.pasteable(asyncio.run(_examine(request)), kubeconfig)
     report.show(findings, output)
     raise SystemExit(report.exit_code(findings))
+
+
+def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
+    return ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
 
 
 def _configs(text: str, providers: Sequence[str]) -> dict[str, Path | None]:
