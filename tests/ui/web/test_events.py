@@ -14,6 +14,7 @@ from tests.ui.web.reading import Reader
 from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Result
+from bedplate.ui.web.logins import IDLE_S
 
 
 class Stream:
@@ -103,12 +104,18 @@ async def test_the_list_shows_commits_and_notices_newest_first(place: Place) -> 
     assert rows[0]["What"] == "Revision 2 last device[node001]"
 
 
-@pytest.mark.parametrize("how", ["token", "logout"])
+@pytest.mark.parametrize("how", ["token", "logout", "user", "silence"])
 async def test_the_stream_ends_with_the_login(place: Place, how: str) -> None:
     reader = await place.reader("auditor")
     stream = await opened(reader)
     if how == "token":
         await place.tokens.revoke(place.signed["auditor"].split("_")[1])
+    elif how == "user":
+        session = place.head.session()
+        session.set(("user", "auditor"), "enabled", "no")
+        await commit_session(place.head, session, "setup")
+    elif how == "silence":
+        place.clock._monotonic += IDLE_S + 1
     else:
         await reader.submit("/logout")
     await place.service.notices.add("node001", "one that wakes the stream")
