@@ -18,7 +18,7 @@ ALWAYS = {
     "after a reboot: failed calls",
     "30 nodes join: status writes",
     "5 heartbeats: processor time",
-    "bedplate ipam pools, 600 pods: processor time",
+    "ipam pools of 600 pods: processor time",
 }
 HOST_LOCAL = {"host-local: ADD, middle", "host-local: DEL, 99th percentile", "host-local: burst, 0 held"}
 ORIGINAL = {
