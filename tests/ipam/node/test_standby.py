@@ -134,6 +134,8 @@ async def test_a_listener_that_is_behind_is_a_listener(tmp_path: Path) -> None:
         assert standby.look(str(tmp_path / "s")) == standby.Listener(None)
 
 
+# Not with the tests that must run everywhere: `make test` is for older kernels, too.
+@pytest.mark.external
 @pytest.mark.skipif(not IS_TOLD, reason="Linux tells the end of a socket's process since 6.5")
 async def test_the_end_of_its_process_counts_not_that_of_its_listening(tmp_path: Path) -> None:
     path, time, begun = tmp_path / "s", ManualClock(), Begun()
