@@ -23,7 +23,7 @@ $(if $(filter nvidia-bmm oxide cloudlycke,$(PROVIDER)),,$(error PROVIDER is nvid
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test verify soak lint fmt bench lab docs proof build clean
-.PHONY: vet manifest rootfs image docker-build docker-push check-image deploy undeploy run helm-package helm-push
+.PHONY: vet manifest packages rootfs image docker-build docker-push check-image deploy undeploy run helm-package helm-push
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -96,6 +96,10 @@ vet: ## check types and layers
 manifest: ## write VERSION and IMG into charts, manifests and overlays, and the manifests that are made from charts
 	@$(SETUP) venv
 	@$(BIN)/python tools/manifest.py --image $(IMG)
+
+packages: ## build the node agent's packages into dist/: an archive with its own interpreter, .deb and .rpm
+	@$(SETUP) venv
+	@$(BIN)/python tools/packages.py $(ARGS)
 
 rootfs: ## assemble the root file system of the image in build/rootfs/
 	@$(SETUP) venv

@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bench import apiload, ccm, head, informer, ipam, ready, report, store
+from bench import agents, apiload, ccm, head, images, informer, ipam, ready, report, store
 
-TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam", "head")
+TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam", "head", "agents", "images")
 
 
 def tell(line: str) -> None:
@@ -39,6 +39,10 @@ async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) 
             return await ccm.run(folder, is_quick=options.quick, tell=tell)
         case "ipam":
             return await ipam.run(folder, is_quick=options.quick, tell=tell)
+        case "agents":
+            return await agents.run(folder, is_quick=options.quick, tell=tell)
+        case "images":
+            return await images.run(folder, is_quick=options.quick, tell=tell)
         case "head":
             return await head.run(folder, is_quick=options.quick, tell=tell)
         case _:

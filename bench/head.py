@@ -4,7 +4,8 @@ There is no peer to compare with: the original is commercial and not available. 
 limits, and those at 10,000 stand beside those at 1,000, where ten times the nodes may cost at most ten times as much. A
 running shell is a `Shell` over a daemon in a process of its own; times are those a user waits. Resolution is asked of
 the tree directly, and so is a commit of every node; a start is the opening of a folder with many revisions. Cold: the
-processor time of one `cmsh -c` as a process, without a daemon. Events: clients of the event stream while commits are
+processor time of one `cmsh -c` as a process, without a daemon. A shell keeps what it made of its last list: the first
+list is without that, the one after an edit with most of it. Events: clients of the event stream while commits are
 made over REST by several writers; time runs until the last one has the last revision.
 """
 
@@ -189,7 +190,17 @@ async def _shell_figures(seat: Seat, figures: Found, turns: int) -> None:
     async def listing(turn: int) -> None:
         await seat.type("device; list")
 
+    async def first_listing(turn: int) -> None:
+        seat.shell.desk.listed = {}
+        await seat.type("device; list")
+
+    async def edited_listing(turn: int) -> None:
+        await seat.type(f"device; set {headload.node(turn % figures.nodes)} notes listed-{turn}; list")
+
+    seconds["first device list"] = await _timed(turns, first_listing)
     seconds["device list"] = await _timed(turns, listing)
+    seconds["edit of one node and device list"] = await _timed(turns, edited_listing)
+    await seat.type("refresh")
     seconds["resolution of one node"] = await _timed(MANY_TURNS * turns, resolve_one)
     seconds["resolution of all nodes"] = await _timed(min(turns, 5), resolve_all)
     seconds["explain of one node"] = await _timed(MANY_TURNS * turns, explain)

@@ -110,10 +110,10 @@ class Daemon:
 
 
 @contextlib.asynccontextmanager
-async def serving(data: pathlib.Path) -> AsyncIterator[Daemon]:
+async def serving(data: pathlib.Path, *options: str) -> AsyncIterator[Daemon]:
     """`bedplate head serve` as a process, once it is ready."""
     log = data.with_suffix(".log")
-    child = _start(data, log)
+    child = _start(data, log, *options)
     try:
         yield Daemon(data, await _ready(child, data, log), child.pid)
     finally:
@@ -125,8 +125,8 @@ async def serving(data: pathlib.Path) -> AsyncIterator[Daemon]:
             child.wait()
 
 
-def _start(data: pathlib.Path, log: pathlib.Path) -> subprocess.Popen[bytes]:
-    command = [str(_program("bedplate")), "head", "serve", "--data", str(data), "--port", "0"]
+def _start(data: pathlib.Path, log: pathlib.Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [str(_program("bedplate")), "head", "serve", "--data", str(data), "--port", "0", *options]
     with log.open("ab") as out:
         return subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=processes.die_with_parent(os.getpid()))
 

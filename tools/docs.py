@@ -59,6 +59,8 @@ VARIABLES = {
     "BEDPLATE_KEY": "File of that certificate's key; `--key` takes precedence.",
     "BEDPLATE_NO_BUILD": "`1`: build and download no Kubernetes program; a command that lacks one fails and names it.",
     "BEDPLATE_LAB": "Which lab the commands of `bedplate lab` act on; `--name` takes precedence.",
+    "BEDPLATE_ROOT": "Set by the node agent for the services of a sandbox: the folder that counts as `/` for them.",
+    "BEDPLATE_SERVICE": "Set by the node agent for services that it supervises: the folder of the service's keeper.",
     "BEDPLATE_PEERS": "Folder with the original programs; benchmarks and compatibility tests use them if they exist.",
     "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests check every request and "
     "response. Default: `../shared/openapi` if it exists.",

@@ -30,11 +30,12 @@ from bedplate.cli.up import demotree, uphead
 from bedplate.client import HeadClient
 from bedplate.core import logging
 from bedplate.core.clock import SystemClock
-from bedplate.head.access import USER, Tokens
+from bedplate.head.access import USER
 from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.health import NODES
 from bedplate.head.policy import Identity
+from bedplate.head.tokens import Tokens
 from bedplate.sim.agents import Devices, Pace
 from bedplate.store.interface import Put
 from bedplate.ui import web

@@ -32,9 +32,10 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import sbom
 
@@ -54,12 +55,12 @@ ENVIRONMENT = {
 }
 # Isolated, without site, without writing byte code, with UTF-8 whatever the locale: one word, as `#!` allows no more.
 INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
-# Programs and modules of the larger systems, which no manager uses: the shell, the head, the API server, the lab.
-NO_PROGRAMS = frozenset({"cmsh"})
+# Programs and modules of the larger systems, which no manager uses: the shell, head, agent, API server, lab.
+NO_PROGRAMS = frozenset({"bedplate-agent", "cmsh"})
 NO_PARTS = re.compile(
-    r"(apiserver|client|head|lab|sim|store|ui)/"
-    r"|cli/(head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$|apps/cmsh\.py$"
-    r"|api/(desired|headapi|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
+    r"(agent|apiserver|client|head|lab|sim|store|ui)/"
+    r"|cli/(agent|agentsetup|agents|overssh|head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$|apps/(agent|cmsh)\.py$"
+    r"|api/(desired|headapi|images|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"
@@ -132,10 +133,12 @@ def pins() -> list[tuple[str, str]]:
     return re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", text, re.MULTILINE)
 
 
-def packages() -> dict[str, Path]:
-    """What requirements/base.txt pins, as installed: path inside -> file here."""
+def packages(chosen: Collection[str] | None = None) -> dict[str, Path]:
+    """What requirements/base.txt pins, or some of it, as installed: path inside -> file here."""
     found: dict[str, Path] = {}
     for name, version in pins():
+        if chosen is not None and name not in chosen:
+            continue
         package = importlib.metadata.distribution(name)
         if package.version != version:
             sys.exit(f"rootfs: {name} {package.version} is installed, requirements/base.txt says {version}: make setup")
@@ -213,7 +216,7 @@ def contents(machine: Mapping[str, Path], *, has_plugin: bool) -> Contents:
     """`machine`: path inside -> file of this machine, for the interpreter, shared libraries and certificates."""
     # The file of certificates is written when their package is installed, and so belongs to none.
     debian, loose = sbom.debian_packages([*machine.values(), Path(os.__file__)], also=["ca-certificates"])
-    records = sbom.files(debian, _python_licence())
+    records = sbom.files(debian, python_licence())
     release = records.get("etc/os-release", b"").decode()
     parts = [sbom.interpreter(), *sbom.python_packages(pins())]
     parts += [package.component(sbom.distribution(release)) for package in debian]
@@ -227,7 +230,7 @@ def contents(machine: Mapping[str, Path], *, has_plugin: bool) -> Contents:
     return Contents(records, own, text)
 
 
-def _python_licence() -> dict[str, Path]:
+def python_licence() -> dict[str, Path]:
     """The licence of an interpreter that is not a package of the distribution."""
     text = Path(os.__file__).parent / "LICENSE.txt"
     return {"python": text} if text.is_file() else {}
@@ -238,15 +241,7 @@ def _python_licence() -> dict[str, Path]:
 
 def base_layer(sources: Mapping[str, Path], scratch: Path, extra: Mapping[str, bytes]) -> Layer:
     """Python, its packages and what a system must have."""
-    code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
-    layer: Layer = {inside + "c": Entry(content=content) for inside, content in code.items()}
-    for inside, source in sources.items():
-        if inside.endswith(".py"):
-            continue
-        if is_elf(source):
-            layer[inside] = Entry(0o755, content=stripped(source, scratch))
-        else:
-            layer[inside] = Entry(source=source)
+    layer = files_layer(sources, scratch)
     texts = {
         "etc/passwd": f"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:{HOME}:/sbin/nologin\n",
         "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
@@ -264,32 +259,54 @@ def base_layer(sources: Mapping[str, Path], scratch: Path, extra: Mapping[str, b
 
 def app_layer(sources: Mapping[str, Path], scratch: Path, extra: Mapping[str, bytes]) -> Layer:
     """Our own modules with their sources, and the programs, which users know at `/NAME` and at `/usr/bin/NAME`."""
-    layer: Layer = {inside: Entry(source=source) for inside, source in sources.items()}
+    layer = sources_layer(sources, scratch)
     layer |= {name: Entry(content=content) for name, content in extra.items()}
     for inside in [inside for inside in sources if inside.startswith("usr/bin/")]:
         layer[inside] = Entry(0o755, source=sources[inside])
         layer[inside.removeprefix("usr/bin/")] = Entry(0o777, link=inside)
-    code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
-    for inside, content in code.items():
-        folder, _, name = inside.rpartition("/")
-        cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
-        layer[cached] = Entry(content=content)
     for name, text in programs().items():
         layer[f"usr/bin/{name}"] = Entry(0o755, content=text.encode())
         layer[name] = Entry(0o777, link=f"usr/bin/{name}")
     return layer
 
 
-def compiled(sources: Mapping[str, Path], scratch: Path) -> dict[str, bytes]:
-    """The byte code of modules, which names the file inside and is never checked against it. What is not Python is left
-    out.
+def files_layer(sources: Mapping[str, Path], scratch: Path, base: str = "") -> Layer:
+    """Files as they are, but modules as byte code alone, and programs and libraries without symbols."""
+    code = compiled(sources, scratch, base)
+    layer: Layer = {inside + "c": Entry(content=content) for inside, content in code.items()}
+    for inside, source in sources.items():
+        if inside.endswith(".py"):
+            continue
+        if is_elf(source):
+            layer[inside] = Entry(0o755, content=stripped(source, scratch))
+        else:
+            layer[inside] = Entry(source=source)
+    return layer
+
+
+def sources_layer(sources: Mapping[str, Path], scratch: Path, base: str = "") -> Layer:
+    """Files as they are, modules with their byte code beside them."""
+    layer: Layer = {inside: Entry(source=source) for inside, source in sources.items()}
+    for inside, code in compiled(sources, scratch, base).items():
+        folder, _, name = inside.rpartition("/")
+        cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
+        layer[cached] = Entry(content=code)
+    return layer
+
+
+def compiled(sources: Mapping[str, Path], scratch: Path, base: str = "") -> dict[str, bytes]:
+    """The byte code of modules, which names the file inside, below `base`, and is never checked against it. What is not
+    Python is left out.
 
     A process of its own compiles: constant sets are written in the order of their hashes, so the seed must be fixed.
     """
-    wanted = [(inside, str(source), str(scratch / f"{n}.pyc")) for n, (inside, source) in enumerate(sources.items())]
+    python = [(inside, source) for inside, source in sources.items() if inside.endswith(".py")]
+    wanted = [(inside, str(source), str(scratch / f"{number}.pyc")) for number, (inside, source) in enumerate(python)]
+    for _, _, target in wanted:
+        Path(target).unlink(missing_ok=True)
     subprocess.run(
         [sys.executable, "-c", _COMPILER],
-        input=json.dumps(wanted),
+        input=json.dumps([(os.path.join(base, inside), *rest) for inside, *rest in wanted]),
         text=True,
         check=True,
         timeout=1800,
@@ -313,22 +330,28 @@ def stripped(source: Path, scratch: Path) -> bytes:
     return target.read_bytes() if done else source.read_bytes()
 
 
-def write_layer(layer: Layer, target: Path) -> None:
+def content(entry: Entry) -> bytes | None:
+    """What a file holds; None for folders and links."""
+    return entry.source.read_bytes() if entry.source else entry.content
+
+
+def write_layer(layer: Layer, target: Path | IO[bytes], *, form: int = tarfile.PAX_FORMAT, time_s: int = 0) -> None:
     """A tar archive that depends on nothing but the layer."""
     folders = {str(parent) for name in layer for parent in Path(name).parents} - {"."}
     everything = {name: Entry(0o755) for name in folders} | layer
-    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
+    name_or_stream: dict[str, Any] = {"name": target} if isinstance(target, Path) else {"fileobj": target}
+    with tarfile.open(mode="w", format=form, **name_or_stream) as archive:
         for name, entry in sorted(everything.items()):
             info = tarfile.TarInfo(name)
-            info.mode, info.uid, info.gid = entry.mode, entry.owner, entry.owner
-            content = entry.source.read_bytes() if entry.source else entry.content
+            info.mode, info.uid, info.gid, info.mtime = entry.mode, entry.owner, entry.owner, time_s
+            held = content(entry)
             if entry.link:
                 info.type, info.linkname = tarfile.SYMTYPE, entry.link
-            elif content is None:
+            elif held is None:
                 info.type = tarfile.DIRTYPE
             else:
-                info.size = len(content)
-            archive.addfile(info, io.BytesIO(content) if content is not None else None)
+                info.size = len(held)
+            archive.addfile(info, io.BytesIO(held) if held is not None else None)
 
 
 # The cache

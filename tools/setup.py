@@ -46,6 +46,7 @@ PACKAGES = {
     "ps": "procps",
     "nginx": "nginx",
     "/usr/lib/nginx/modules/ngx_stream_module.so": "libnginx-mod-stream",
+    "rsync": "rsync",
     "tmux": "tmux",
     "chromium": "chromium",
 }

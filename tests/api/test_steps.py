@@ -100,6 +100,7 @@ def test_everything_is_taken_back_services_first() -> None:
         "clear flag m.yaml:m:k",
         "clear label l",
         "clear taint t:NoSchedule",
+        "remove package p",
     ]
 
 
@@ -119,6 +120,24 @@ def test_a_refused_file_is_kept_as_it_was_and_its_services_are_left_alone() -> N
     assert outcome.done == ()
     assert outcome.held.files == FIRST.files
     assert words(steps(outcome.held, wanted))[0] == "test file /etc/side"
+
+
+def test_a_service_is_not_started_without_the_file_that_was_refused() -> None:
+    outcome = carry_out(None, FIRST, failing("test file /etc/side"))
+    assert not [step for step in outcome.done if step.kind == "service"]
+    assert words(steps(outcome.held, FIRST)) == [
+        "test file /etc/side",
+        "write file /etc/side",
+        "start service a",
+        "start service b",
+    ]
+
+
+def test_a_service_that_died_is_started_with_the_file_it_had() -> None:
+    dead = msgspec.structs.replace(FIRST, services=())
+    outcome = carry_out(dead, changed(with_content(SIDE)), failing("test file /etc/side"))
+    assert words(outcome.done) == ["start service a", "start service b"]
+    assert outcome.held.services == FIRST.services
 
 
 def test_a_file_that_cannot_be_written_stops_its_services_where_it_says_so() -> None:

@@ -157,7 +157,7 @@ def test_status_and_health_are_known_with_a_daemon_and_after_it(data: pathlib.Pa
     for done in (served, alone):
         assert (done.returncode, done.stderr) == (0, "")
         lines = done.stdout.splitlines()
-        assert lines[1].startswith("node001,UP,FAIL,1,") and lines[1].endswith(",Docker: gone")
+        assert lines[1].startswith("node001,UP,FAIL,1,") and lines[1].endswith(",Docker: gone,,,")
         assert lines[2].startswith("node002,UNKNOWN,UNKNOWN,,")
         assert lines[4].startswith("node001,Docker,FAIL,")
         assert lines[6].endswith(",warning,node001,Check Docker failed: gone")

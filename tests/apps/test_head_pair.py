@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,9 @@ from tests import programs
 from tests.apps import headprograms as heads
 from tests.head.committing import commit
 from tests.store import etcd_cluster
+from tests.ui.web.reading import Reader
 from tests.waiting import until
+from yarl import URL
 
 from bedplate.api import headapi
 from bedplate.client import HeadClient
@@ -264,6 +267,39 @@ async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -
         await until(lambda: has_heard(3), "the second is heard")
         listening.cancel()
     assert heard == [2, 3], "each once, in order, across both heads"
+
+
+@contextlib.asynccontextmanager
+async def browsing(daemon: heads.Served, login: str = "") -> AsyncIterator[Reader]:
+    """A browser at a head, with the cookie of a login."""
+    jar = aiohttp.CookieJar(unsafe=True)
+    if login:
+        jar.update_cookies({f"__Host-bedplate_login_{URL(daemon.url).port}": login}, URL(daemon.url))
+    connector = aiohttp.TCPConnector(ssl=heads.trust(daemon.data))
+    async with aiohttp.ClientSession(daemon.url, connector=connector, cookie_jar=jar) as session:
+        yield Reader(session)  # type: ignore[arg-type]
+
+
+async def test_a_login_of_the_page_and_what_it_staged_outlast_a_kill_of_the_active_head(pair: Pair) -> None:
+    async with browsing(pair.one) as reader:
+        await reader.sign_in((pair.a / "admin.token").read_text().strip())
+        await reader.get("/edit/device/node001")
+        page = await reader.submit("/edit/device/node001", f__notes="staged before the kill")
+        assert page.status == 200, page.text
+        (login,) = [cookie.value for cookie in reader.client.cookie_jar if "_login_" in cookie.key]  # type: ignore[attr-defined]
+        pair.one.kill()
+    await until(lambda: is_active(pair.second), "the other one took over")
+    async with browsing(pair.second) as stranger:
+        assert "Sign in" in (await stranger.get("/changes")).text
+    async with browsing(pair.second, login) as reader, pair.second.client() as client:
+        assert (await client.get("device", "node001")).values.get("notes", "") == ""
+        page = await reader.get("/changes")
+        assert page.status == 200 and "staged before the kill" in page.text
+        page = await reader.submit("/changes/commit", message="after the takeover")
+        assert page.status == 200, page.text
+        assert (await client.get("device", "node001")).values["notes"] == "staged before the kill"
+        (revision,) = await client.revisions(1)
+        assert (revision.author, revision.message) == ("admin", "after the takeover")
 
 
 async def test_a_frozen_head_wakes_up_passive_and_a_clean_stop_gives_it_the_place_back(pair: Pair) -> None:

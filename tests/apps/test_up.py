@@ -246,9 +246,9 @@ def test_the_head_has_devices_that_carry_out_what_is_committed_and_keeps_its_tre
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    first = Up(tmp_path, "--nodes", "1", "--calm")
+    first = Up(tmp_path, "--nodes", "20", "--calm")
     started.append(first)
-    url = first.wait_for(r"the head: (https://\S+) \(sign in with the token in (\S+)\), 20 simulated devices")
+    url = first.wait_for(r"the head: (https://\S+) \(sign in with the token in (\S+)\), 20 machines")
     assert (tmp_path / url[2]).read_text().startswith("bph_")
     first.wait_for(r"try: \S*cmsh --data \.bedplate/head")
     devices = [line.split() for line in shell("device list").splitlines()]
@@ -264,13 +264,86 @@ def test_the_head_has_devices_that_carry_out_what_is_committed_and_keeps_its_tre
     assert first.interrupt() == 0
     assert "Traceback" not in first.text()
 
-    second = Up(tmp_path, "--nodes", "1", "--calm")
+    second = Up(tmp_path, "--nodes", "20", "--calm")
     started.append(second)
     again = second.wait_for(r"the head: (https://\S+) ")
     assert again[1] == url[1], "the port should be the same"
     held = shell("configurationoverlay use builders; roles; use docker::host; get iptables")
     assert held.strip() == "no"
     assert second.interrupt() == 0
+
+
+def test_the_devices_of_the_head_are_the_machines_of_the_cluster(
+    tmp_path: Path, kubectl: str, started: list[Up]
+) -> None:
+    """What is committed in `cmsh` is seen in Kubernetes, and what happens to a machine is seen in both."""
+    up = Up(tmp_path, "--nodes", "4", "--calm")
+    started.append(up)
+    environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
+    up.wait_for("the head: ")
+    cmsh = servers.bedplate_program().with_name("cmsh")
+
+    def shell(line: str) -> str:
+        command = [str(cmsh), "--data", ".bedplate/head", "-c", line]
+        done = forkserver.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(done.stdout)
+
+    def node(name: str) -> Any:
+        command = [kubectl, "get", "node", name, "-o", "json"]
+        return json.loads(subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout)
+
+    def until(name: str, is_so: Callable[[Any], bool], what: str) -> None:
+        wait_until(lambda: is_so(node(name)), f"{name} {what}", step_s=0.3, describe=lambda: node(name))
+
+    def condition(found: Any) -> str:
+        return str(next(one["status"] for one in found["status"]["conditions"] if one["type"] == "Ready"))
+
+    ip = node("node004")["status"]["addresses"]
+    assert {"type": "InternalIP", "address": "10.141.0.4"} in ip
+    assert shell("device use node004; get ip").strip() == "10.141.0.4"
+
+    shell("kubernetes use default; labelsets; add mine; set labels rack=r7; set nodes node004; commit")
+    until("node004", lambda one: one["metadata"]["labels"].get("rack") == "r7", "has the label of the set")
+    shell("kubernetes use default; labelsets; remove mine; commit")
+    until("node004", lambda one: "rack" not in one["metadata"]["labels"], "has it no longer")
+
+    shell("configurationoverlay use kube-default-worker; roles; use kubelet; set maxpods 42; commit --wait")
+    until("node004", lambda one: one["status"]["capacity"]["pods"] == "42", "takes so many pods")
+
+    (tmp_path / ".bedplate/machines/node004/etc/kubernetes/kubelet.env").write_text("wrong\n")
+    up.wait_for(r"node004: File /etc/kubernetes/kubelet.env was restored: it was changed by hand")
+
+    def blocks() -> set[tuple[str, str]]:
+        command = [str(servers.bedplate_program()), "ipam", "blocks", "-o", "json"]
+        found = forkserver.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+        return {(one["pool"], one["block"]) for one in json.loads(found) if one["node"] == "node004"}
+
+    before = blocks()
+    assert len(before) == 2
+    shell("device power off node004")
+    until("node004", lambda one: condition(one) != "True", "is not ready")
+    until("node004", lambda one: "shutdown" in json.dumps(one["spec"].get("taints", [])), "has the taint of its cloud")
+    assert "DOWN" in shell("device status node004")
+    assert blocks() == before
+    shell("device power on node004")
+    until("node004", lambda one: condition(one) == "True" and "shutdown" not in json.dumps(one["spec"]), "is back")
+    assert blocks() == before
+
+    children = [int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _is_of(pid, tmp_path)]
+    assert len(children) > 4
+    assert up.interrupt() == 0
+    assert "Traceback" not in up.text()
+    assert [pid for pid in children if os.path.exists(f"/proc/{pid}")] == [], "something goes on"
+
+
+def _is_of(pid: str, folder: Path) -> bool:
+    """Whether a process belongs to the machines of a folder."""
+    try:
+        about = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        return f"{folder}/.bedplate/machines".encode() in about
+    except OSError:
+        return False
 
 
 def test_without_a_head_there_is_none(tmp_path: Path, started: list[Up]) -> None:

@@ -1,4 +1,4 @@
-"""Items that need a node (29, 34, 59, 123, 124, 128, 131): simulated devices carry out what the plan holds."""
+"""Items that need a node (29, 34, 59, 123, 124, 128, 129, 131): simulated devices carry out what the plan holds."""
 
 from __future__ import annotations
 
@@ -99,6 +99,27 @@ async def test_item_128_the_ingress_on_443_has_the_proxy_reloaded_and_leaves_aga
         await desk.do("set -e ingress_proxy_enable no", "commit --wait")
         await site.hears("basecm10: Service nginx was reloaded", 2)
         assert "listen 443;" not in devices.devices["basecm10"].files[NGINX]
+
+
+async def test_item_129_port_443_in_use_is_told_with_service_and_file_and_nginx_goes_on(tmp_path: Path) -> None:
+    why = "port 443 is in use by apache2: /etc/apache2/ports.conf, line 5, says 'Listen 443'"
+
+    def has_another(node: str, step: Step, file: File | None) -> str | None:
+        return why if step.verb == "test" and file is not None and 443 in file.ports else None
+
+    async with living("deployed", tmp_path, has_another) as site:
+        desk, devices = site.desk, site.devices
+        assert devices is not None
+        await desk.do(
+            "kubernetes", "set -e ingress_proxy_listen_port 443", "set -e ingress_proxy_enable true", "commit"
+        )
+        heard = await site.hears(f"basecm10: File /etc/nginx/nginx.conf could not be tested: {why}")
+        assert "[warning]" in heard
+        assert "listen 443;" not in devices.devices["basecm10"].files[NGINX]
+        assert not [line for line in site.told if "basecm10: Service nginx" in line]
+        await desk.do("set -e ingress_proxy_listen_port 8443", "commit")
+        await site.hears("basecm10: Service nginx was reloaded")
+        assert "listen 8443;" in devices.devices["basecm10"].files[NGINX]
 
 
 async def test_item_131_a_proxy_configuration_that_fails_its_test_is_never_loaded(tmp_path: Path) -> None:

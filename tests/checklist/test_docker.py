@@ -181,3 +181,23 @@ async def test_item_063_each_row_of_devicemapper_has_its_option(
 ) -> None:
     await desk.do(*ROLE, "storagebackends", "add devicemapper dm", f"set {parameter} {value}")
     assert option in (await daemon(desk))["storage-opts"]
+
+
+async def test_item_066_the_services_of_a_node_have_the_documented_rows(desk: Desk) -> None:
+    await desk.do(*ROLE, "commit", "/", "device use node001", "services")
+    table = await desk.table("list")
+    assert table.headers == ["Service (key)", "Monitored", "Autostart"]
+    assert ["docker", "yes", "yes"] in table.rows
+    rows = (await desk.table("show docker")).rows
+    assert rows == [
+        ["Revision", ""],
+        ["Service", "docker"],
+        ["Run if", "ALWAYS"],
+        ["Monitored", "yes"],
+        ["Autostart", "yes"],
+        ["Timeout", "-1"],
+        ["Belongs to role", "yes"],
+        ["Sickness check script", ""],
+        ["Sickness check script timeout", "10"],
+        ["Sickness check interval", "60"],
+    ]

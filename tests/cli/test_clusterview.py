@@ -151,10 +151,10 @@ async def test_pods_and_their_addresses_alone_are_told_now_and_then(capsys: pyte
 
 def test_the_head_is_drawn_with_its_address_and_the_latest_notice() -> None:
     head = clusterview.Head(
-        "https://127.0.0.1:8081", 7, 21, [(1, "old"), (2, "12:00:00 node001: Service x was restarted")]
+        "https://127.0.0.1:8081", 7, 20, 21, [(1, "old"), (2, "12:00:00 node001: Service x was restarted")]
     )
     text = drawn(clusterview.Picture((node("a"),), (), head=head))
-    assert "head   https://127.0.0.1:8081   revision 7, 21 devices" in text
+    assert "head   https://127.0.0.1:8081   revision 7, held by 20 of 21 devices" in text
     assert "12:00:00 node001: Service x was restarted" in text
     assert "old" not in text
 
@@ -166,7 +166,7 @@ async def test_a_notice_of_the_head_is_told_once_in_plain_lines(capsys: pytest.C
         nonlocal looks
         looks += 1
         told = [(1, "one"), (2, "two")][: min(looks, 2)]
-        return clusterview.Picture((), (), head=clusterview.Head("https://h", 1, 1, told))
+        return clusterview.Picture((), (), head=clusterview.Head("https://h", 1, 1, 1, told))
 
     task = asyncio.create_task(clusterview.follow_plain(look))
     await until(lambda: looks >= 4)
@@ -185,7 +185,7 @@ HEADER = [
     "50 simulated nodes ready after 3.1 s; Ctrl-C stops all",
     "the cloud: a simulated NVIDIA BMM site at http://127.0.0.1:39683, configured in .bedplate/nvidia-bmm.yaml",
     "try: .venv/bin/bedplate kubectl get nodes",
-    "the head: https://127.0.0.1:36991 (sign in with the token in .bedplate/head/admin.token), 20 simulated devices",
+    "the head: https://127.0.0.1:36991 (sign in with the token in .bedplate/head/admin.token), 20 machines",
     "try: .venv/bin/cmsh --data .bedplate/head",
 ]
 BUSY = clusterview.Picture(
@@ -197,7 +197,7 @@ BUSY = clusterview.Picture(
         for number in range(9)
     ),
     [clusterview.Pool(name, "172.16.0.0/15", 50, 16333, 96, 399) for name in ("rail", "storage")],
-    clusterview.Head("https://127.0.0.1:38423", revision=3, devices=21),
+    clusterview.Head("https://127.0.0.1:38423", revision=3, settled=20, devices=21),
 )
 
 

@@ -81,9 +81,9 @@ def test_no_module_is_in_the_image_that_no_program_there_reaches() -> None:
 def test_head_lab_and_their_friends_are_elsewhere() -> None:
     for name in modules():
         assert not re.match(
-            r"bedplate\.(apiserver|client|head|lab|sim|store|ui)\b|bedplate\.cli\.(head|up|sim)\b", name
+            r"bedplate\.(agent|apiserver|client|head|lab|sim|store|ui)\b|bedplate\.cli\.(agent|head|up|sim)\b", name
         )
-    assert "cmsh" not in rootfs.programs()
+    assert not {"bedplate-agent", "cmsh"} & set(rootfs.programs())
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_image_offers_the_commands_that_it_has(inside: Callable[..., subproc
     shown = inside("-m", "bedplate.apps.bedplate", "--help").stdout
     listed = re.findall(r"(?m)^  ([a-z]+)  +[A-Z]", shown)
     assert listed == ["ccm", "ipam", "doctor", "completion"]
-    for name in ("lab", "head", "up", "sim", "cmsh"):
+    for name in ("agent", "lab", "head", "up", "sim", "cmsh"):
         refused = inside("-m", "bedplate.apps.bedplate", name, "--help")
         assert refused.returncode == 1 and "Traceback" not in refused.stderr
         assert "is not part of this installation" in refused.stderr or "needs the extra" in refused.stderr, name

@@ -20,9 +20,14 @@ PUSHED = f"ghcr.io/someone/bedplate:{VERSION}@sha256:{64 * 'a'}"
 ORIGINALS = ("oxidecomputer/", "fabiendupont/", "mikejoh/", "nvidia/cloud-native", "mellanox/")
 
 
+# What runs none of our programs: an nginx that passes requests on.
+FOREIGN = ROOT / "deploy" / "head" / "landingpage.yaml"
+
+
 def yaml_files() -> list[Path]:
-    """Every file that a cluster is given, except a chart's templates."""
+    """Every file that a cluster is given and that runs one of our programs, except a chart's templates."""
     found = [path for folder in ("deploy", "manifests") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    found.remove(FOREIGN)
     return [path for path in found if path.suffix == ".yaml" or path.name == "Kustomization"]
 
 

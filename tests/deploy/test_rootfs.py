@@ -76,7 +76,14 @@ def test_the_image_holds_no_shell_no_installer_and_no_tests(unpacked: Path) -> N
 def test_the_image_holds_what_managers_need_and_no_part_of_the_larger_systems(unpacked: Path) -> None:
     modules = unpacked / "usr/lib/bedplate"
     assert (modules / "bedplate/cloud").is_dir() and (modules / "bedplate/ipam").is_dir()
-    for part in ("bedplate/ui", "bedplate/head", "bedplate/apiserver", "bedplate/store", "bedplate/lab"):
+    for part in (
+        "bedplate/agent",
+        "bedplate/ui",
+        "bedplate/head",
+        "bedplate/apiserver",
+        "bedplate/store",
+        "bedplate/lab",
+    ):
         assert not (modules / part).exists()
     for package in ("prompt_toolkit", "jinja2", "rich", "grpc"):
         assert not (modules / package).exists()

@@ -10,12 +10,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from bedplate.core.clock import ManualClock, rfc3339
-from bedplate.head.access import NODES, USERS, Access, Tokens
+from bedplate.head.access import NODES, USERS, Access
 from bedplate.head.certificates import CERTIFICATES
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import creation, datafolder, pki
 from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.objects import Obj
+from bedplate.head.tokens import Tokens
 from bedplate.head.tree import Tree
 from bedplate.store.interface import Put, Store
 

@@ -117,7 +117,7 @@ def test_the_keys_of_a_mode_are_sorted_once_for_all_trees_that_have_them(small: 
 
 def test_a_list_costs_few_calls_for_each_object(small: Tree, big: Tree) -> None:
     def work(tree: Tree) -> Callable[[], object]:
-        return lambda: tables.list_table(SCHEMA, SCHEMA.mode("device"), tree.mode("device"), tree.keys("device"))
+        return lambda: tables.list_table(SCHEMA.mode("device"), tree.mode("device"), tree.keys("device"))
 
     few, many = calls(work(small)), calls(work(big))
     assert many <= few * 10 * 1.05

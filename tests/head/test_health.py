@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Action, Failure, Result
 from bedplate.core import errors
-from bedplate.core.clock import ManualClock
+from bedplate.core.clock import ManualClock, parse_rfc3339
 from bedplate.head.health import NODES, SAMPLES, Health, Measured, news
-from bedplate.store.interface import Store
+from bedplate.store.interface import Op, Put, Store
 
 
 @pytest.fixture
@@ -46,6 +47,14 @@ async def test_a_condition_says_since_when(health: Health, clock: ManualClock) -
     assert held is not None
     assert (held.checks["a"].last.status, held.checks["a"].since) == ("FAIL", "2026-01-01T00:00:10.000Z")
     assert held.heard == "2026-01-01T00:00:20.000Z"
+
+
+async def test_a_result_that_was_told_late_has_the_time_of_its_measurement(health: Health, clock: ManualClock) -> None:
+    late = Result(check="a", status="FAIL", age_s=90.0)
+    (measured,) = await health.record("node001", [late])
+    age_s = (clock.now() - parse_rfc3339(measured.sample.time)).total_seconds()
+    assert age_s == pytest.approx(90.0, abs=0.01)
+    assert health.node_state("node001").checks[0].since == measured.sample.time
 
 
 async def test_what_was_applied_stays_known(health: Health) -> None:
@@ -150,3 +159,52 @@ def test_a_report_speaks_as_the_manual_does() -> None:
         ("basecm10", "Service shorewall was restarted", "notice", 9),
         ("basecm10", "File /etc/x could not be written", "warning", 9),
     ]
+
+
+async def test_what_a_check_said_that_is_no_longer_run_is_forgotten(health: Health, store: Store) -> None:
+    for _ in range(3):
+        await health.record("node001", [Result("a", "PASS"), Result("Docker", "FAIL")], checks=["a", "Docker"])
+    assert health.node_state("node001").health == "FAIL"
+    assert await health.record("node001", [Result("Docker", "FAIL")], checks=["a"]) == []
+    state = health.node_state("node001")
+    assert ([check.check for check in state.checks], state.health) == (["a"], "PASS")
+    assert list(await health.history("node001")) == ["a"]
+    async with Health(store) as other:
+        assert other.of("node001") == health.of("node001")
+    await health.record("node001", [Result("Docker", "PASS")], checks=["a", "Docker"])
+    assert len((await health.history("node001"))["Docker"]) == 1, "it begins again"
+
+
+async def test_the_history_of_a_check_goes_before_the_node_is_written_without_it(
+    health: Health, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head that ends in between forgets it with the next report."""
+    await health.record("node001", [Result("a", "PASS"), Result("Docker", "FAIL")], checks=["a", "Docker"])
+    commit = store.commit
+    histories: list[list[str]] = []
+
+    async def watched(ops: Sequence[Op]) -> int:
+        if any(isinstance(op, Put) for op in ops):
+            histories.append(list(await health.history("node001")))
+        return await commit(ops)
+
+    monkeypatch.setattr(store, "commit", watched)
+    await health.record("node001", [Result("a", "PASS")], checks=["a"])
+    assert histories == [["a"]]
+
+
+async def test_who_listens_is_told_of_nodes_that_move_on_and_of_no_others(health: Health, clock: ManualClock) -> None:
+    told: list[str] = []
+    health.listeners.append(told.append)
+    await health.record("node001", [Result("a", "PASS")], applied=1, digest="x")
+    await health.record("node001", [Result("a", "FAIL")], applied=1, digest="x")
+    await health.record("node001")
+    assert told == ["node001"]
+    failure = Failure(kind="file", name="/etc/x", verb="written", text="full")
+    await health.record("node001", failures=[failure], tried=2)
+    await health.record("node001", applied=2, digest="y")
+    health.left("node001")
+    await health.record("node001", applied=2, digest="y")
+    await clock.advance(61)
+    await health.record("node001")
+    assert told == ["node001"] * 6

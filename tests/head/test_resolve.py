@@ -7,6 +7,7 @@ from tests.head import sites
 
 from bedplate.core import errors
 from bedplate.head.affected import affected
+from bedplate.head.desired import desired
 from bedplate.head.entities.nodes import PhysicalNode
 from bedplate.head.explain import Fact, Renderer, explain
 from bedplate.head.objects import Obj
@@ -34,6 +35,20 @@ def test_item_014_a_node_inherits_its_image_until_it_sets_its_own() -> None:
     assert inherited(own, own.get(node), PhysicalNode.software_image) == ("my-new-image", None)
     assert resolve(own, "node001").settings["software_image"].value == "my-new-image"
     assert resolve(tree, "node001").settings["install_mode"] == ("AUTO", Source("category", "default"), ())
+
+
+def test_what_agents_do_about_changes_by_hand_is_told_where_somebody_set_it() -> None:
+    tree = sites.manual()
+    assert "hand_edits" not in resolve(tree, "node001").settings
+    assert "hand_edit_paths" not in resolve(tree, "node001").settings
+    site = changed(tree, ("category", "default"), "handedits", "report")
+    site = changed(site, ("category", "default"), "handeditpaths", "/etc/motd=KEEP,/srv/*=RESTORE")
+    told = desired(site, "node001").settings
+    assert (told["hand_edits"], told["hand_edit_paths"]) == ("REPORT", "/etc/motd=KEEP,/srv/*=RESTORE")
+    own = changed(site, ("device", "node001"), "handedits", "keep")
+    assert desired(own, "node001").settings["hand_edits"] == "KEEP"
+    with pytest.raises(errors.Invalid, match="a path pattern and what is done"):
+        changed(tree, ("category", "default"), "handeditpaths", "/etc/motd=SOMETIMES")
 
 
 def test_decision_20_node_beats_overlay_beats_category_and_priority_decides() -> None:

@@ -77,3 +77,37 @@ def test_cached_programs_are_listed_and_found(folders: Path) -> None:
     assert json.loads(listing.output) == [{"program": "kubectl", "version": "v1.34.4", "path": str(path)}]
     found = CliRunner().invoke(cli.binaries, ["get", "kubectl", "--kubernetes", "1.34"])
     assert found.output == f"{path}\n"
+
+
+def test_what_is_for_kubernetes_is_refused_on_a_managed_lab(folders: Path, tmp_path: Path) -> None:
+    state.Shelf().write(state.Record("ready", 1, make_plan(Options(name="bare", managed=True), [])))
+    archive = tmp_path / "image.tar"
+    archive.write_bytes(b"")
+    for words in (["kubectl", "--name", "bare", "--", "get", "nodes"], ["load-image", "--name", "bare", str(archive)]):
+        answer = CliRunner().invoke(cli.lab, words)
+        assert isinstance(answer.exception, errors.Invalid)
+        assert "is managed: it has no Kubernetes" in str(answer.exception)
+
+
+def test_the_status_of_a_managed_lab_names_its_head_and_the_shell(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def states(*_: object) -> None:
+        raise errors.Unavailable("no answer")
+
+    monkeypatch.setattr("bedplate.lab.managed.states", states)
+    state.Shelf().write(state.Record("ready", 1, make_plan(Options(name="bare", managed=True, nodes=2), [])))
+    answer = CliRunner().invoke(cli.lab, ["status", "--name", "bare"])
+    lines = answer.output.splitlines()
+    assert lines[0].split() == ["name:", "bare"]
+    assert any(line.startswith("head:") and "https://10.77.0.2:8081 unreachable: no answer" in line for line in lines)
+    assert any(line.split()[1:3] == ["cmsh", "--data"] for line in lines if line.startswith("shell:"))
+    assert not any(line.startswith(("kubeconfig:", "api:", "pod cidr:")) for line in lines)
+    assert lines[-1].split()[:3] == ["node002", "10.77.0.12", "Unknown"]
+
+
+def test_a_managed_lab_needs_root_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    answer = CliRunner().invoke(cli.lab, ["up", "--managed"])
+    assert isinstance(answer.exception, errors.Denied)
+    assert "a lab needs root" in str(answer.exception)

@@ -130,3 +130,27 @@ def test_a_kubelet_argument_of_nobody_is_refused(argument: str) -> None:
 def test_the_pod_network_is_the_labs_unless_somebody_else_makes_it() -> None:
     assert make_plan(Options(), []).has_network
     assert not make_plan(Options(network="none"), []).has_network
+
+
+def test_a_managed_lab_has_nodes_as_a_head_names_them_and_no_pods() -> None:
+    plan = make_plan(Options(managed=True, nodes=3), [])
+    assert [node.name for node in plan.nodes] == ["node001", "node002", "node003"]
+    assert (plan.kubernetes, plan.pod_cidr, plan.is_managed, plan.has_network) == ("", "", True, False)
+    assert plan.ranges == (Network("10.77.0.0/24"),)
+    with pytest.raises(errors.Invalid, match="lab 'lab' is managed: it has no Kubernetes"):
+        plan.check_has_kubernetes()
+    make_plan(Options(), []).check_has_kubernetes()
+
+
+def test_a_managed_lab_refuses_what_is_for_kubernetes() -> None:
+    options = Options(managed=True, control_plane="kubeadm", kubelet_args=("--v=4",), kubernetes="1.34", network="none",
+                      cloud_provider="external")  # fmt: skip
+    with pytest.raises(errors.Invalid) as caught:
+        make_plan(options, [])
+    for name in ("--control-plane", "--kubelet-arg", "--kubernetes", "--network", "--cloud-provider"):
+        assert f"{name}: a managed lab has no Kubernetes" in str(caught.value)
+
+
+def test_a_managed_lab_refuses_a_subnet_in_use() -> None:
+    with pytest.raises(errors.Invalid, match=r"overlaps 10\.9\.0\.0/16, which is in use"):
+        make_plan(Options(managed=True, subnet="10.9.1.0/24"), [Network("10.9.0.0/16")])

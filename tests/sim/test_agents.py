@@ -11,7 +11,7 @@ import msgspec
 from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import headapi
-from bedplate.api.desired import Check, Desired, File, Service
+from bedplate.api.desired import Check, Desired, Errand, File, Service
 from bedplate.api.steps import Step
 from bedplate.client import Event, HeadClient, Wanted
 from bedplate.core import errors
@@ -53,7 +53,7 @@ class FakeHead(HeadClient):
         if node not in self.states:
             raise errors.NotFound(f"there is no node {node}")
         found = msgspec.structs.replace(self.states[node], revision=self.number)
-        return None if found.digest == etag else Wanted(found.digest, found)
+        return None if found.etag == etag else Wanted(found.etag, found)
 
     async def plan_between(self, start: int, end: int | None = None) -> headapi.PlanResult:
         names = set().union(*(self._touched.get(number, set()) for number in range(start + 1, (end or 0) + 1)))
@@ -64,7 +64,17 @@ class FakeHead(HeadClient):
 
     async def report(self, node: str, **said: Any) -> int:
         self.reports.append((node, said))
+        for told in said.get("errands", ()):
+            left = tuple(errand for errand in self.states[node].errands if errand.id != told.id)
+            self.states[node] = msgspec.structs.replace(self.states[node], errands=left)
         return self.number
+
+    def ask(self, node: str, id_: str, kind: Any) -> None:
+        """Ask a node to do something once, as people do."""
+        self.states[node] = msgspec.structs.replace(self.states[node], errands=(Errand(id=id_, kind=kind),))
+        text = f"{node} was asked by alice to {kind}"
+        notice = headapi.Notice(id=1, time="", severity="notice", host=node, text=text)
+        self._events.put_nowait(Event("1", notice=notice))
 
     async def events(self, after: Any = None, **more: Any) -> AsyncIterator[Event]:  # type: ignore[override]
         self.streams += 1
@@ -137,6 +147,25 @@ async def test_a_revision_that_leaves_nothing_to_do_counts_as_applied() -> None:
         head.commit(node001=state("node001"))
         await until(lambda: ("node001", 2) in [(node, said.get("applied")) for node, said in head.reports])
         assert head.told("actions") == []
+
+
+async def test_a_device_does_what_it_is_asked_for_once_and_is_silent_once_it_is_off() -> None:
+    head = site(3)
+
+    def told() -> list[tuple[str, str, str]]:
+        return [(node, one.id, one.state) for node, said in head.reports for one in said.get("errands", ())]
+
+    async with living(head) as devices:
+        head.ask("node002", "a", "reboot")
+        await until(lambda: len(told()) == 2)
+        head.ask("node003", "b", "off")
+        await until(lambda: len(told()) == 4)
+        assert told() == [
+            *(("node002", "a", state) for state in ("accepted", "done")),
+            *(("node003", "b", state) for state in ("accepted", "done")),
+        ]
+        await until(lambda: sorted(devices.devices) == ["node001", "node002"])
+        assert devices.devices["node002"].files["/etc/app.conf"] == "one"
 
 
 async def test_devices_come_and_go_with_the_tree() -> None:

@@ -24,7 +24,7 @@ from tests.ui.web.reading import Reader
 from bedplate.api import headapi
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.head.access import USER, Access, Tokens
+from bedplate.head.access import USER, Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -33,6 +33,7 @@ from bedplate.head.policy import Identity
 from bedplate.head.service import Head, NotActive
 from bedplate.head.session import Edit, Session
 from bedplate.head.site import first_tree
+from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui import rest

@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE_S
 from bedplate.api.headapi import Notice, Revision
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.head.access import USER, Access, Tokens
+from bedplate.head.access import USER, Access
 from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
@@ -27,6 +27,7 @@ from bedplate.head.notices import Notices
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.head.site import first_tree
+from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore

@@ -13,7 +13,19 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["MASK", "ChangeAction", "Check", "Desired", "File", "Flag", "Service", "Taint", "merged"]
+__all__ = [
+    "MASK",
+    "ChangeAction",
+    "Check",
+    "Desired",
+    "File",
+    "Flag",
+    "Service",
+    "Taint",
+    "block_of",
+    "etag_of",
+    "merged",
+]
 
 MASK = "*****"
 """What replaces the content of a secret file when the file is shown."""
@@ -31,7 +43,8 @@ class File(_Value, frozen=True):
 
     `folder_mode` is the mode of a created folder for it; empty: the folder must be there. A `block` is kept
     between two marked lines of a file that others write, too (`merged`). When the file changed, `services` do `action`;
-    before it is put in place `test` must succeed, in which `{}` stands for the path of the new content.
+    before it is put in place `test` must succeed, in which `{}` stands for the path of the new content, and no other
+    program may have one of the `ports` that it makes its services listen on.
     `stop_on_failure` stops the services when the file cannot be written. `secret` content is shown to nobody but the
     node.
     """
@@ -47,6 +60,7 @@ class File(_Value, frozen=True):
     services: tuple[str, ...] = ()
     action: ChangeAction = "NONE"
     test: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
     stop_on_failure: bool = False
 
     @property
@@ -115,9 +129,31 @@ class Check(_Value, frozen=True):
     interval_s: float = 120.0
 
 
+class Errand(_Value, frozen=True):
+    """Something to do once: `reboot`, `reset` (at once, without stopping anything first) or `off`. An agent writes the
+    id down, reports it as accepted, does it, and reports that it is done; it never does the same id twice.
+
+    `imageupdate` copies the tree of `image` to the node, `grabimage` the node into it; both may be repeated, and go on
+    after an interruption. Without `write` nothing changes, without `delete` nothing is deleted; `confirmed` says that
+    somebody named this node for what cannot be undone. `mode` chooses the exclude list."""
+
+    id: str
+    kind: Literal["reboot", "reset", "off", "imageupdate", "grabimage"]
+    image: str = ""
+    mode: Literal["", "sync", "full", "update", "grab"] = ""
+    write: bool = False
+    delete: bool = False
+    confirmed: bool = False
+
+    @property
+    def is_transfer(self) -> bool:
+        return self.kind in ("imageupdate", "grabimage")
+
+
 class Desired(_Value, frozen=True):
     """All that should hold on one node. `unmanaged` are paths that are left as they are found. `excludes` are the path
-    patterns that an image update leaves alone, by list. A `data_node` is not wiped without a confirmation."""
+    patterns that an image update leaves alone, by list. A `data_node` is not wiped without a confirmation. `errands`
+    are not part of the state: they change the ETag, not the digest."""
 
     node: str
     revision: int = 0
@@ -134,11 +170,17 @@ class Desired(_Value, frozen=True):
     settings: dict[str, str] = {}
     data_node: bool = False
     warnings: tuple[str, ...] = ()
+    errands: tuple[Errand, ...] = ()
+
+    @property
+    def etag(self) -> str:
+        """The digest, and whether there are other errands: what a poll compares."""
+        return etag_of(self.digest, self.errands)
 
     @property
     def digest(self) -> str:
         """The same for two states in which the node is the same, whatever the revision."""
-        same = msgspec.structs.replace(self, revision=0, warnings=())
+        same = msgspec.structs.replace(self, revision=0, warnings=(), errands=())
         return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()
 
     def masked(self) -> Desired:
@@ -146,22 +188,49 @@ class Desired(_Value, frozen=True):
         return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files))
 
 
+def etag_of(digest: str, errands: Sequence[Errand]) -> str:
+    """The ETag of a state with that digest and these errands."""
+    if not errands:
+        return digest
+    ids = hashlib.sha256(" ".join(errand.id for errand in errands).encode()).hexdigest()
+    return f"{digest}_{ids[:16]}"
+
+
 BEGIN = "# begin of the part that bedplate writes: changes here are lost"
 END = "# end of the part that bedplate writes"
 
 
 def merged(present: str, content: str | None) -> str:
-    """The file with the block in place of the one that is in it, at its end when there is none; None takes it away."""
-    lines = present.splitlines()
+    """The file with the block in place of the one that is in it, at its end when there is none; None takes it away.
+
+    What stands around the block stays as it is, but for a line break at the file's end."""
+    lines = _lines(present)
     begin, end = _block(lines)
-    block = [] if content is None else [BEGIN, *content.splitlines(), END]
+    block = [] if content is None else [BEGIN, *_lines(content), END]
     kept = [*lines[:begin], *block, *lines[end:]]
     return "\n".join(kept) + "\n" if kept else ""
 
 
+def block_of(present: str) -> str | None:
+    """What the block in a file holds; None when there is none."""
+    lines = _lines(present)
+    begin, end = _block(lines)
+    if begin == len(lines):
+        return None
+    inside = lines[begin + 1 : end - 1 if lines[end - 1].rstrip("\r") == END else end]
+    return "".join(f"{line}\n" for line in inside)
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds alone: carriage returns, form feeds and the like belong to whoever wrote them."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def _block(lines: Sequence[str]) -> tuple[int, int]:
     """Where the block begins, and the line after it. One without an end goes on to the end of the file."""
-    if BEGIN not in lines:
+    bare = [line.rstrip("\r") for line in lines]
+    if BEGIN not in bare:
         return len(lines), len(lines)
-    begin = lines.index(BEGIN)
-    return begin, lines.index(END, begin) + 1 if END in lines[begin:] else len(lines)
+    begin = bare.index(BEGIN)
+    return begin, bare.index(END, begin) + 1 if END in bare[begin:] else len(lines)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bedplate.api.states import State, Status
+from bedplate.api.states import Progress, Release, State, Status
 
 __all__ = [
     "EXTRA",
@@ -24,21 +24,39 @@ __all__ = [
     "AuditPage",
     "AuthorityState",
     "Certificate",
+    "CertificateAnswer",
     "CertificateList",
+    "CertificateRequest",
     "Change",
     "CheckHistory",
     "CheckState",
     "CommitRequest",
     "CommitResult",
     "Edit",
+    "Enrolment",
+    "EnrolmentAnswer",
+    "EnrolmentDecision",
+    "EnrolmentList",
+    "EnrolmentRequest",
+    "ErrandKind",
+    "ErrandList",
+    "ErrandRequest",
+    "ErrandState",
+    "ErrandTold",
     "ExplainResult",
     "Fact",
+    "Facts",
     "Failure",
     "HealthEvent",
+    "ImageAction",
+    "ImageList",
+    "ImageResult",
+    "ImageState",
     "JoinAnswer",
     "JoinRequest",
     "NodeHealth",
     "NodeList",
+    "NodeProgress",
     "NodeState",
     "Notice",
     "NoticePage",
@@ -58,9 +76,13 @@ __all__ = [
     "Result",
     "Revision",
     "RevisionPage",
+    "RevisionProgress",
     "Revocation",
     "RevocationList",
     "RevocationRequest",
+    "RolloutAction",
+    "RolloutNode",
+    "RolloutState",
     "RotationRequest",
     "Sample",
     "Severity",
@@ -68,7 +90,13 @@ __all__ = [
     "TokenList",
     "TokenMade",
     "TokenRequest",
+    "Transfer",
     "TreeDocument",
+    "TurnAnswer",
+    "TurnEnd",
+    "TurnList",
+    "TurnRequest",
+    "TurnState",
     "UndoRequest",
     "Whoami",
 ]
@@ -218,11 +246,16 @@ class UndoRequest(_Request, frozen=True):
 
 
 class CommitRequest(UndoRequest, frozen=True, kw_only=True):
-    """Edits for one revision; `dryRun` asks for the changes that they would make. `history` is that of the tree they
-    were made on: a head that was restored from a backup since refuses them."""
+    """Edits for one revision; `dryRun` asks for the changes that they would make. With `batch`, a number of nodes or a
+    share such as `10%`, nodes get the revision in batches: the next one once all nodes of the last one have applied it
+    and were well for `settle` seconds, and none after more than `maxFailed` nodes have failed it. `history` is
+    that of the tree they were made on: a head that was restored from a backup since refuses them."""
 
     edits: list[Edit]
     undoes: Counted = 0
+    batch: Annotated[str, Meta(pattern=r"^(?:[1-9][0-9]{0,5}|(?:[1-9][0-9]?|100)%)?$(?!\n)")] = ""
+    max_failed: Annotated[int, Meta(ge=0, le=100_000)] = msgspec.field(default=0, name="maxFailed")
+    settle: Annotated[int, Meta(ge=0, le=86400)] = 10
     history: str | None = None
 
 
@@ -333,37 +366,61 @@ class ExplainResult(_Answer, frozen=True):
 
 
 class Action(_Request, frozen=True):
-    """Something a node did: `Service nginx was reloaded` is kind `service`, name `nginx`, verb `reloaded`."""
+    """Something a node did: `Service nginx was reloaded` is kind `service`, name `nginx`, verb `reloaded`; `text` says
+    more, as why."""
 
     kind: Word
     name: Line
     verb: Word
+    text: Line = ""
 
 
 class Failure(Action, frozen=True):
     """Something a node could not do, and why."""
 
-    text: Line = ""
-
 
 class Result(_Request, frozen=True):
-    """What a check said."""
+    """What a check said, and what to do about it; `ageS` seconds ago, where a node could not tell it at once."""
 
     check: Name
     status: Status
     value: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
     info: Line = ""
+    remedy: Line = ""
+    age_s: Annotated[float, Meta(ge=0, le=1e9)] = msgspec.field(default=0.0, name="ageS")
+
+
+ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage"]
+
+
+class ErrandTold(_Request, frozen=True):
+    """What became of a request to a node: `accepted` once its agent has written down the id, so that it is never done
+    twice; then `done` or `failed`. What lasts is told as accepted again, `text` says how far it is; `lines` are what it
+    changed, or would change."""
+
+    id: Annotated[str, Meta(pattern=r"^[0-9a-zA-Z_-]{1,64}$(?!\n)")]
+    state: Literal["accepted", "done", "failed"]
+    text: Line = ""
+    lines: Annotated[list[Line], Meta(max_length=200)] = []
 
 
 class ReportRequest(_Request, frozen=True):
     """What an agent has done and measured. `applied` is the revision whose desired state holds on the node now,
-    `digest` that state's ETag."""
+    `digest` that state's ETag; `tried` is the revision that `failures` are about (the head's newest if absent). A
+    report with `digest`, or with that revision as `applied`, and without failures says that it is well now. `booted`:
+    the machine has started since the last report; `version` is the agent's own. `checks` are all that the agent runs,
+    told when they are others than before: what any other check said is forgotten."""
 
     applied: Counted = 0
+    tried: Counted = 0
     digest: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_-]{0,100}$(?!\n)")] = ""
     actions: Annotated[list[Action], Meta(max_length=500)] = []
     failures: Annotated[list[Failure], Meta(max_length=500)] = []
     results: Annotated[list[Result], Meta(max_length=100)] = []
+    errands: Annotated[list[ErrandTold], Meta(max_length=20)] = []
+    booted: bool = False
+    version: Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+~-]{0,64}$(?!\n)")] = ""
+    checks: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=100)] | None = None
 
 
 class ReportResult(_Answer, frozen=True):
@@ -379,6 +436,7 @@ class Sample(_Answer, frozen=True, omit_defaults=True):
     status: Status
     value: float | None = None
     info: str = ""
+    remedy: str = ""
 
 
 class CheckState(Sample, frozen=True, kw_only=True):
@@ -390,7 +448,9 @@ class CheckState(Sample, frozen=True, kw_only=True):
 
 class NodeState(_Answer, frozen=True, omit_defaults=True):
     """What is known of a node: `state` is UP, DOWN or UNKNOWN, `health` is FAIL when a check of it fails, PASS when all
-    pass; `heard` is the time of its last report."""
+    pass; `heard` is the time of its last report. `pending` is the revision that it has not applied yet, `failures` why,
+    as it says; a `held` one waits for its batch of a roll-out. `image` is what became of its last image update,
+    `version` that of its agent."""
 
     node: str
     state: State
@@ -399,6 +459,65 @@ class NodeState(_Answer, frozen=True, omit_defaults=True):
     digest: str = ""
     checks: list[CheckState] = []
     health: Status = "UNKNOWN"
+    pending: int = 0
+    is_held: bool = msgspec.field(default=False, name="held")
+    failures: list[str] = []
+    image: str = ""
+    version: str = ""
+
+
+class NodeProgress(_Answer, frozen=True, omit_defaults=True):
+    """How far a node is with a revision: an `UNKNOWN` one never reported, a `DOWN` one no longer does, a `held` one
+    waits for its batch of a roll-out. `applied` is the revision that it has."""
+
+    node: str
+    state: Progress
+    text: str = ""
+    applied: int = 0
+
+
+class RevisionProgress(_Answer, frozen=True, omit_defaults=True):
+    """Of `total` nodes that a revision means something to, `applied` have it; `nodes` are the others. It is `settled`
+    once none of them is expected to apply it by itself. `stopped` says why its roll-out does not go on."""
+
+    revision: int
+    total: int
+    applied: int
+    is_settled: bool = msgspec.field(name="settled")
+    nodes: list[NodeProgress] = []
+    stopped: str = ""
+
+
+class RolloutNode(_Answer, frozen=True, omit_defaults=True):
+    """How a node of a roll-out stands: a `held` one does not have the revision yet, an `away` one was silent when it
+    began and is not waited for."""
+
+    node: str
+    state: Release
+    text: str = ""
+
+
+class RolloutState(_Answer, frozen=True, omit_defaults=True):
+    """How far the roll-out of a revision is: `released` of `total` nodes have it. `nodes` are all of them while it is
+    under way, and those that failed once it is over."""
+
+    revision: int
+    state: Literal["running", "paused", "stopped", "done", "undone"]
+    by: str
+    started: str
+    batch: int
+    total: int
+    released: int
+    max_failed: int = msgspec.field(default=0, name="maxFailed")
+    settle: float = 0.0
+    text: str = ""
+    nodes: list[RolloutNode] = []
+
+
+class RolloutAction(_Request, frozen=True):
+    """What to do with the roll-out: `undo` takes its revision back, as a new revision."""
+
+    action: Literal["pause", "resume", "undo"]
 
 
 class NodeList(_Answer, frozen=True):
@@ -420,6 +539,157 @@ class NodeHealth(_Answer, frozen=True):
 
     state: NodeState
     history: list[CheckHistory]
+
+
+# Errands: what a node is asked to do once
+
+
+class Transfer(_Request, frozen=True):
+    """How an image is updated or grabbed. Without `write` nothing is changed, only told. `full` wipes what the image
+    does not have; that, and any deletion on a data node, needs the node's name in `confirm`. `image` is the one that a
+    node is grabbed into; by default the node's own."""
+
+    write: bool = False
+    full: bool = False
+    image: Name | None = None
+    confirm: Annotated[list[Name], Meta(max_length=10_000)] = []
+
+
+class ErrandRequest(_Request, frozen=True):
+    """Ask nodes to reboot, to reset, to switch off, to take over their image or to give one (`transfer` says how); what
+    their agents do not accept within `lasts` seconds is given up. `on` is for a head with management controllers, and
+    done when the answer comes."""
+
+    nodes: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
+    kind: ErrandKind
+    lasts: Annotated[int, Meta(ge=1, le=86400)] = 600
+    transfer: Transfer | None = None
+
+
+class ErrandState(_Answer, frozen=True, omit_defaults=True):
+    """A request to a node, until when it is good, and what became of it. Of a transfer: the image, the exclude list
+    (`mode`), whether it writes and deletes; while it is accepted `text` says how far it is."""
+
+    id: str
+    node: str
+    kind: ErrandKind
+    state: Literal["waiting", "accepted", "done", "failed", "expired"]
+    asked: str
+    until: str
+    by: str
+    changed: str = ""
+    text: str = ""
+    image: str = ""
+    mode: Literal["", "sync", "full", "update", "grab"] = ""
+    write: bool = False
+    delete: bool = False
+    confirmed: bool = False
+    lines: list[str] = []
+
+    @property
+    def is_transfer(self) -> bool:
+        return self.kind in ("imageupdate", "grabimage")
+
+
+class ErrandList(_Answer, frozen=True):
+    """Requests to nodes, oldest first."""
+
+    items: list[ErrandState]
+
+
+# Software images: trees on the head
+
+
+class ImageState(_Answer, frozen=True, omit_defaults=True):
+    """A software image and its tree on the head. A `missing` or `empty` tree, and one without a marker (`unmarked`), is
+    never copied to a node. `busy` says what uses it now, `nodes` how many have it."""
+
+    name: str
+    path: str
+    state: Literal["ready", "missing", "empty", "unmarked", "outside"]
+    nodes: int = 0
+    busy: str = ""
+    generation: int = 0
+    changed: str = ""
+    origin: str = ""
+
+
+class ImageList(_Answer, frozen=True):
+    """Images by name; `folder` is where trees may be."""
+
+    folder: str
+    items: list[ImageState]
+
+
+class ImageAction(_Request, frozen=True):
+    """What to do with the tree of an image: `adopt` the folder that is there, `copy` the tree of `source`, `remove` it,
+    `run` a command in it, or bring its `repository` of Kubernetes packages to a `version`: without `write` what that
+    would be is told."""
+
+    action: Literal["adopt", "copy", "remove", "run", "repository"]
+    source: Name | None = None
+    command: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1000)] = []
+    timeout: Annotated[int, Meta(ge=1, le=86400)] = 3600
+    version: Annotated[str, Meta(max_length=64)] = ""
+    write: bool = False
+
+
+class ImageResult(_Answer, frozen=True, omit_defaults=True):
+    """What was done; of a command its exit code and the end of what it wrote; of a repository its file."""
+
+    text: str
+    code: int = 0
+    output: str = ""
+    commands: list[str] = []
+
+
+# Turns: what nodes do one after the other
+
+
+class TurnRequest(_Request, frozen=True):
+    """A node asks for the turn of a group (`serial` of a service): it waits for it at most `wait` seconds, and gives it
+    back within `lasts` seconds. Whoever has it already has it for `lasts` seconds from now."""
+
+    group: Name
+    wait: Annotated[int, Meta(ge=0, le=300)] = 0
+    lasts: Annotated[int, Meta(ge=1, le=86400)] = 300
+
+
+class TurnAnswer(_Answer, frozen=True, omit_defaults=True):
+    """Whether the node has the turn, and until when; who has it, or whose failure stops it, and why."""
+
+    group: str
+    is_granted: bool = msgspec.field(name="granted")
+    until: str = ""
+    holder: str = ""
+    failed: str = ""
+    why: str = ""
+
+
+class TurnEnd(_Request, frozen=True):
+    """A node gives a turn back; `failed` stops all others until it is well again."""
+
+    failed: bool = False
+    text: Line = ""
+
+
+class TurnState(_Answer, frozen=True, omit_defaults=True):
+    """Who has the turn of a group, who waits for it, and whose failure stops it."""
+
+    group: str
+    node: str = ""
+    since: str = ""
+    until: str = ""
+    waiting: list[str] = []
+    failed: str = ""
+    failed_at: str = msgspec.field(default="", name="failedAt")
+    why: str = ""
+
+
+class TurnList(_Answer, frozen=True):
+    """Turns by group."""
+
+    items: list[TurnState]
 
 
 # What happens
@@ -476,16 +746,22 @@ class Whoami(_Answer, frozen=True, omit_defaults=True):
 
 class TokenRequest(_Request, frozen=True):
     """A new bearer token for a user or a node, for some days (0: until it is revoked). One of the kind `join` lets a
-    new head node of the name `subject` join the site, once, within a day."""
+    new head node of the name `subject` join the site, once, within a day. One of the kind `enrol` lets the agent of the
+    device `subject` enrol, once; one of the kind `enrol-category` lets `uses` new nodes of that category. Both are good
+    for `lasts` seconds (0: an hour). With `replace` a device that has a certificate may be enrolled again."""
 
     subject: Name
     name: Line = ""
-    kind: Literal["user", "node", "join"] = "user"
+    kind: Literal["user", "node", "join", "enrol", "enrol-category"] = "user"
     days: Annotated[int, Meta(ge=0, le=36500)] = 0
+    uses: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    lasts: Annotated[int, Meta(ge=0, le=31 * 86400)] = 0
+    replace: bool = False
 
 
 class Token(_Answer, frozen=True, omit_defaults=True):
-    """A token without its text; `kind` is user or node, `subject` whose it is, `used` when it last was."""
+    """A token without its text; `kind` is what it is for, `subject` whose it is, `used` when it last was; `left` says
+    how many of its `uses` are left, where they are counted."""
 
     id: str
     kind: str
@@ -495,6 +771,9 @@ class Token(_Answer, frozen=True, omit_defaults=True):
     expires: str = ""
     used: str = ""
     by: str = ""
+    uses: int = 0
+    left: int = 0
+    replace: bool = False
 
 
 class TokenMade(_Answer, frozen=True):
@@ -540,7 +819,8 @@ class RevocationList(_Answer, frozen=True):
 class Certificate(_Answer, frozen=True, omit_defaults=True):
     """A certificate of the site: `use` is authority, head (its serving one), user or node; `fingerprint` is SHA-256;
     `used` is when somebody last asked with it; `generation` is that of the last revocation by name before it was issued
-    (0: none). Those of users and nodes are known once they have been used."""
+    (0: none). Those of users and nodes are known once they have been used, and those of nodes once they are issued by
+    an enrolment."""
 
     use: str
     subject: str
@@ -557,6 +837,82 @@ class CertificateList(_Answer, frozen=True):
     """Certificates, those that end first before the others."""
 
     items: list[Certificate]
+
+
+# Enrolment: how a node gets its certificate
+
+Csr = Annotated[str, Meta(min_length=1, max_length=16384)]
+"""A certificate signing request (PKCS #10) as PEM. Of it only the public key counts."""
+Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$(?!\n)")]
+
+
+class Facts(_Request, frozen=True):
+    """What a machine says of itself: its host name, the MAC addresses of its interfaces in lower case, its serial
+    number."""
+
+    hostname: Annotated[str, Meta(max_length=253, pattern=r"^[!-~]*$(?!\n)")] = ""
+    macs: Annotated[list[Hex], Meta(max_length=64)] = []
+    serial: Annotated[str, Meta(max_length=100, pattern=r"^[ -~]*$(?!\n)")] = ""
+
+
+class EnrolmentRequest(_Request, frozen=True):
+    """A machine asks for the certificate of a node, with a token of the kind `enrol` or `enrol-category`. The same
+    request with the same token has the same answer, however often it is sent."""
+
+    csr: Csr
+    facts: Facts = Facts()
+
+
+class Enrolment(_Answer, frozen=True, omit_defaults=True):
+    """A machine that asked for the certificate of `node`. A `pending` one waits for an administrator, for `reasons`.
+    `key` is the SHA-256 of its public key, `ends` when the certificate ends; `by` decided, and said `text`."""
+
+    id: str
+    node: str
+    state: Literal["pending", "issued", "denied"]
+    asked: str
+    token: str
+    key: str
+    facts: Facts = Facts()
+    reasons: list[str] = []
+    decided: str = ""
+    by: str = ""
+    text: str = ""
+    ends: str = ""
+
+
+class EnrolmentAnswer(Enrolment, frozen=True, omit_defaults=True):
+    """What the machine is told: once it is `issued`, its certificate and the authorities to trust, as PEM."""
+
+    certificate: str = ""
+    authority: str = ""
+
+
+class EnrolmentList(_Answer, frozen=True):
+    """Enrolments, oldest first."""
+
+    items: list[Enrolment]
+
+
+class EnrolmentDecision(_Request, frozen=True):
+    """Whether a machine gets the certificate that it asked for, and why (not)."""
+
+    approve: bool
+    text: Line = ""
+
+
+class CertificateRequest(_Request, frozen=True):
+    """A node asks for its next certificate, over a connection with its present one."""
+
+    csr: Csr
+
+
+class CertificateAnswer(_Answer, frozen=True):
+    """The next certificate, and the authorities to trust, as PEM; `ends` is its end."""
+
+    certificate: str
+    authority: str
+    ends: str
 
 
 # The site's keys

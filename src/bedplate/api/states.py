@@ -1,7 +1,9 @@
-"""The states of nodes and the results of checks: the one list of words that REST, the shell and the page say.
+"""The states of nodes, the results of checks and how far a node is with a revision: the one list of words that REST,
+the shell and the page say.
 
 In: nothing. Out: the words, what each means, and the tone it is shown in (a class of the page's style sheet: `good`,
-`bad`, `down` or `unknown`). A state has one word and one tone everywhere; how it comes about is `head.health`'s.
+`bad`, `down` or `unknown`). A state has one word and one tone everywhere; how it comes about is `head.health`'s,
+`head.progress`'s and `head.rollout`'s.
 """
 
 from __future__ import annotations
@@ -9,21 +11,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
-__all__ = ["MEANING", "RESULTS", "STATES", "TONES", "State", "Status", "health", "tone"]
+__all__ = [
+    "MEANING",
+    "PROGRESS",
+    "RELEASES",
+    "RESULTS",
+    "STATES",
+    "TONES",
+    "Progress",
+    "Release",
+    "State",
+    "Status",
+    "health",
+    "tone",
+]
 
 State = Literal["UP", "DOWN", "UNKNOWN"]
 """Whether a node reports."""
 Status = Literal["PASS", "FAIL", "UNKNOWN"]
 """What a check says; of a node: what all its checks say together."""
+Release = Literal["applied", "pending", "failed", "away", "held"]
+"""How a node of a roll-out stands."""
+Progress = Literal["applied", "pending", "held", "failed", "DOWN", "UNKNOWN"]
+"""How far a node is with a revision; for one that does not report it is the state that says so."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 RESULTS: Final[tuple[Status, ...]] = get_args(Status)
+RELEASES: Final[tuple[Release, ...]] = get_args(Release)
+PROGRESS: Final[tuple[Progress, ...]] = get_args(Progress)
 MEANING: Final[Mapping[str, str]] = {
     "UP": "it reports",
     "DOWN": "it has stopped reporting",
     "UNKNOWN": "it has not reported yet, or is DOWN: nothing is known",
     "PASS": "all its checks pass",
     "FAIL": "it reports, and a check of it fails",
+    "applied": "it has applied the revision",
+    "pending": "it reports, and has not applied the revision yet",
+    "failed": "it could not apply the revision, or a check of it fails since then",
+    "away": "it did not report when the roll-out began, and is not waited for",
+    "held": "it waits for its batch of the roll-out",
 }
 TONES: Final[Mapping[str, str]] = {
     "UP": "good",
@@ -31,6 +57,11 @@ TONES: Final[Mapping[str, str]] = {
     "UNKNOWN": "unknown",
     "PASS": "good",
     "FAIL": "bad",
+    "applied": "good",
+    "pending": "unknown",
+    "failed": "bad",
+    "away": "down",
+    "held": "unknown",
 }
 
 

@@ -1,9 +1,9 @@
 """What a node does to get from one desired state to the next: steps in order, and what follows when one fails.
 
 In: two desired states. Out: steps, one at a time; the caller that carries them out says of each whether it failed. A
-file that its test refuses is not written, and its services are left alone; a file that cannot be written stops its
-services where it says so. The outcome tells what holds now, so that the next attempt starts from the truth. Nothing is
-touched here."""
+file that its test refuses is not written, and its services are left alone; they are not started without any. A file
+that cannot be written stops its services where it says so. The outcome tells what holds now, so that the next attempt
+starts from the truth. Nothing is touched here."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class _Run:
         self._changed: list[File] = []
         self._kept: dict[str, File | None] = {}
         self._stopped: set[str] = set()
+        self._refused: set[str] = set()
         self.done: list[Step] = []
         self.failed: list[Failed] = []
 
@@ -119,6 +120,9 @@ class _Run:
             yield from self._try(Step("units", "systemd", "reload units", units))
         yield from self._services()
         yield from self._rest()
+        # Last, when nothing uses them any more.
+        for package in sorted(set(self._before.packages) - set(self._after.packages)):
+            yield from self._try(Step("package", package, "remove"))
 
     def _try(self, step: Step) -> Generator[Step, str | None, bool]:
         why = yield step
@@ -141,6 +145,8 @@ class _Run:
     def _write(self, file: File) -> Generator[Step, str | None, None]:
         if file.test and not (yield from self._try(Step("file", file.path, "test"))):
             self._kept[file.path] = self._old.get(file.path)
+            if file.path not in self._old:
+                self._refused.update(file.services)
             return
         if (yield from self._try(Step("file", file.path, "write"))):
             self._changed.append(file)
@@ -158,7 +164,8 @@ class _Run:
             if service.name in self._stopped:
                 continue
             if service.name not in had:
-                if service.autostart:
+                # Without the file that was refused it would run with whatever its package brings.
+                if service.autostart and service.name not in self._refused:
                     yield from self._try(Step("service", service.name, "start"))
             elif service.name in acts:
                 verb, because = acts[service.name]
@@ -187,7 +194,7 @@ class _Run:
         return msgspec.structs.replace(
             self._after,
             files=self._files_held(),
-            packages=tuple(name for name in self._after.packages if ("package", name) not in lost),
+            packages=self._packages_held(lost),
             services=self._services_held(lost),
             labels=_held("label", self._before.labels, self._after.labels, lost),
             flags=tuple(_held("flag", _flags(self._before), _flags(self._after), lost).values()),
@@ -200,14 +207,21 @@ class _Run:
         files = {**self._new, **self._kept, **{path: self._old.get(path) for path in again}}
         return tuple(file for _, file in sorted(files.items()) if file is not None)
 
+    def _packages_held(self, lost: set[tuple[str, str]]) -> tuple[str, ...]:
+        """One that could not be installed counts as not there, one that could not be removed as there."""
+        there = [name for name in self._after.packages if ("package", name) not in lost]
+        still = sorted(set(self._before.packages) - set(self._after.packages))
+        return (*there, *(name for name in still if ("package", name) in lost))
+
     def _services_held(self, lost: set[tuple[str, str]]) -> tuple[Service, ...]:
         """A service that was stopped or could not be started counts as not there, one that would not stop as there."""
         names = {service.name for service in self._after.services}
         had = {service.name for service in self._before.services}
+        failed = {name for kind, name in lost if kind == "service"} | self._refused
         there = [
             service
             for service in self._after.services
-            if service.name not in self._stopped and (service.name in had or ("service", service.name) not in lost)
+            if service.name not in self._stopped and (service.name in had or service.name not in failed)
         ]
         still = [service for service in self._before.services if service.name not in names]
         return (*there, *(service for service in still if ("service", service.name) in lost))

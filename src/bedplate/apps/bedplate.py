@@ -31,6 +31,11 @@ COMMANDS: dict[str, lazygroup.Entry] = {
         "The head node: create, serve and back it up; manage tokens and certificates.",
     ),
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
+    "agent": (
+        f"{_CLI}.agents",
+        "agent",
+        "The node agent: install it over ssh, run it, show what holds, what is pending, what checks say.",
+    ),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),
     "completion": (f"{_CLI}.completion", "completion", "Print completion scripts for bash, zsh and fish."),
@@ -41,7 +46,7 @@ NEEDS = {"up": ("apiserver", "head"), "apiserver": ("apiserver",), "head": ("hea
 EXAMPLES = """
 \b
 Examples:
-  bedplate up                                   a cluster of 50 simulated nodes, in ./.bedplate
+  bedplate up                                   a site of 20 machines, in ./.bedplate
   bedplate apiserver --data ./data --port 6443 --kubeconfig-out kubeconfig
   bedplate lab up --nodes 3                     real kubelets, containerd and DNS (needs root)
   bedplate lab kubectl -- get nodes

@@ -83,16 +83,18 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head at one moment; `notices` are what happened on its devices, each with its number, the newest last."""
+    """The head at one moment; `settled` of its devices are what they should be. `notices` are what happened on them,
+    each with its number, the newest last."""
 
     url: str
     revision: int
+    settled: int
     devices: int
     notices: Sequence[tuple[int, str]] = ()
 
     @property
     def text(self) -> str:
-        return f"head   {self.url}   revision {self.revision}, {self.devices} devices"
+        return f"head   {self.url}   revision {self.revision}, held by {self.settled} of {self.devices} devices"
 
     @property
     def latest(self) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
 from bedplate.client.following import Event, follow
+from bedplate.client.http import Duplex, Streamed
 from bedplate.client.transport import ATTEMPTS, Answer, Credential, Request, Transport
 from bedplate.core import errors
 from bedplate.core.clock import Clock
@@ -203,8 +205,12 @@ class HeadClient:
         undoes: int = 0,
         nonce: str = "",
         history: str | None = None,
+        batch: str = "",
+        max_failed: int = 0,
+        settle_s: float = 10.0,
     ) -> headapi.Revision | None:
-        """Write edits as one revision, exactly once; None when they change nothing. Raises `Stale`, `Invalid`.
+        """Write edits as one revision, exactly once; None when they change nothing. With `batch` nodes get it in
+        batches. Raises `Stale`, `Invalid`.
 
         `history` is that of the tree they were made on: `Conflict` if the head was restored from a backup since."""
         body = headapi.CommitRequest(
@@ -214,8 +220,20 @@ class HeadClient:
             undoes=undoes,
             nonce=nonce or self._nonce(),
             history=history,
+            batch=batch,
+            max_failed=max_failed,
+            settle=round(settle_s),
         )
         return (await self._post("/commits", body, headapi.CommitResult, timeout_s=_COMMIT_S)).revision
+
+    async def rollout(self) -> headapi.RolloutState:
+        """How far the present roll-out is, or the last one. Raises `NotFound`."""
+        return await self._get("/rollout", headapi.RolloutState)
+
+    async def act_on_rollout(self, action: Literal["pause", "resume", "undo"]) -> headapi.RolloutState:
+        """Pause, resume or undo the roll-out. Raises `NotFound`, `Conflict`."""
+        body = headapi.RolloutAction(action=action)
+        return await self._post("/rollout", body, headapi.RolloutState, is_repeatable=False)
 
     async def check(
         self, edits: Sequence[headapi.Edit], *, force: bool = False, undoes: int = 0, history: str | None = None
@@ -234,6 +252,10 @@ class HeadClient:
     async def revision(self, number: int) -> headapi.Revision:
         """One revision. Raises `NotFound`."""
         return await self._get(f"/revisions/{number}", headapi.Revision)
+
+    async def progress(self, number: int) -> headapi.RevisionProgress:
+        """Which of the nodes that a revision means something to have applied it. Raises `NotFound`."""
+        return await self._get(f"/revisions/{number}/progress", headapi.RevisionProgress, timeout_s=_LONG_S)
 
     async def undo(
         self, number: int, message: str = "", *, force: bool = False, nonce: str = ""
@@ -282,6 +304,10 @@ class HeadClient:
         query = ({"about": about} if about else {}) | ({} if at is None else {"at": str(at)})
         return await self._get(f"/nodes/{_quoted(node)}/explain", headapi.ExplainResult, query)
 
+    async def pending(self, node: str) -> headapi.PlanResult:
+        """What a node has still to change; `revision` is the one that it has applied."""
+        return await self._get(f"/nodes/{_quoted(node)}/pending", headapi.PlanResult, timeout_s=_LONG_S)
+
     async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Wanted | None:
         """What a node should be; None when that is what `etag` stands for. `wait_s` waits that long for another."""
         query = {} if at is None else {"at": str(at)}
@@ -303,10 +329,24 @@ class HeadClient:
         actions: Sequence[headapi.Action] = (),
         failures: Sequence[headapi.Failure] = (),
         results: Sequence[headapi.Result] = (),
+        tried: int = 0,
+        errands: Sequence[headapi.ErrandTold] = (),
+        booted: bool = False,
+        version: str = "",
+        checks: Sequence[str] | None = None,
     ) -> int:
         """Tell what a node did and measured; the head's present revision."""
         body = headapi.ReportRequest(
-            applied=applied, digest=digest, actions=list(actions), failures=list(failures), results=list(results)
+            applied=applied,
+            tried=tried,
+            digest=digest,
+            actions=list(actions),
+            failures=list(failures),
+            results=list(results),
+            errands=list(errands),
+            booted=booted,
+            version=version,
+            checks=None if checks is None else list(checks),
         )
         # Told twice, a notice would be there twice: a report that may have arrived is not repeated.
         return (
@@ -353,20 +393,125 @@ class HeadClient:
         return (await self._get("/tokens", headapi.TokenList)).items
 
     async def create_token(
-        self, subject: str, name: str = "", *, kind: str = "user", days: int = 0
+        self,
+        subject: str,
+        name: str = "",
+        *,
+        kind: str = "user",
+        days: int = 0,
+        uses: int = 1,
+        lasts_s: float = 0.0,
+        replace: bool = False,
     ) -> headapi.TokenMade:
-        """A new token for a user or a node; its text is returned only once."""
-        body = msgspec.convert({"subject": subject, "name": name, "kind": kind, "days": days}, headapi.TokenRequest)
+        """A new token for a user, a node or an enrolment; its text is returned only once."""
+        asked = {"subject": subject, "name": name, "kind": kind, "days": days, "uses": uses, "replace": replace}
+        body = msgspec.convert({**asked, "lasts": round(lasts_s)}, headapi.TokenRequest)
         return await self._post("/tokens", body, headapi.TokenMade, is_repeatable=False)
 
     async def revoke_token(self, id_: str) -> None:
         """Revoke a token. Raises `NotFound`."""
         await self._transport.ask(Request("DELETE", f"{_BASE}/tokens/{_quoted(id_)}", is_repeatable=False))
 
+    # Enrolments
+
+    async def enrol(self, csr: str, facts: headapi.Facts | None = None) -> headapi.EnrolmentAnswer:
+        """Ask for the certificate of a node, with a token for that. The same request has the same answer."""
+        body = headapi.EnrolmentRequest(csr=csr, facts=facts or headapi.Facts())
+        return await self._post("/enrolments", body, headapi.EnrolmentAnswer)
+
+    async def enrolment(self, id_: str, *, wait_s: float = 0.0) -> headapi.EnrolmentAnswer:
+        """What became of an enrolment; `wait_s` waits that long for a decision."""
+        query = {"wait": str(round(wait_s))} if wait_s > 0 else {}
+        path = f"/enrolments/{_quoted(id_)}"
+        return await self._get(path, headapi.EnrolmentAnswer, query, timeout_s=wait_s + _LONG_S)
+
+    async def enrolments(self) -> Sequence[headapi.Enrolment]:
+        """Machines that asked to be nodes, oldest first."""
+        return (await self._get("/enrolments", headapi.EnrolmentList)).items
+
+    async def decide_enrolment(self, name: str, *, approve: bool, text: str = "") -> headapi.Enrolment:
+        """Approve or deny an enrolment that waits, by its id or its node. Raises `NotFound`, `Conflict`."""
+        body = headapi.EnrolmentDecision(approve=approve, text=text)
+        return await self._post(f"/enrolments/{_quoted(name)}", body, headapi.Enrolment, is_repeatable=False)
+
+    async def renew_certificate(self, node: str, csr: str) -> headapi.CertificateAnswer:
+        """The next certificate of a node, asked for with the present one. Raises `Conflict` when it is too early."""
+        body = headapi.CertificateRequest(csr=csr)
+        return await self._post(f"/nodes/{_quoted(node)}/certificate", body, headapi.CertificateAnswer)
+
+    # Errands
+
+    async def ask_errand(
+        self,
+        nodes: Sequence[str],
+        kind: headapi.ErrandKind,
+        *,
+        lasts_s: float = 600.0,
+        transfer: headapi.Transfer | None = None,
+    ) -> Sequence[headapi.ErrandState]:
+        """Ask nodes to reboot, to reset, to switch off, or for a transfer of their image, once."""
+        body = headapi.ErrandRequest(nodes=list(nodes), kind=kind, lasts=round(lasts_s), transfer=transfer)
+        return (await self._post("/errands", body, headapi.ErrandList)).items
+
+    async def errands(self, names: Sequence[str] = ()) -> Sequence[headapi.ErrandState]:
+        """What nodes were asked to do once, and what became of it, oldest first."""
+        listed = ",".join(names)
+        query = {"names": listed} if 0 < len(listed) <= _LONGEST_NAMES else {}
+        selected = set(names)
+        items = (await self._get("/errands", headapi.ErrandList, query)).items
+        return [item for item in items if not selected or item.node in selected]
+
+    # Software images
+
+    async def images(self) -> headapi.ImageList:
+        """Software images and their trees on the head."""
+        return await self._get("/images", headapi.ImageList)
+
+    async def act_on_image(self, name: str, action: headapi.ImageAction) -> headapi.ImageResult:
+        """Adopt, copy or remove the tree of an image, run a command in it, or change where its packages come from."""
+        path = f"/images/{_quoted(name)}"
+        timeout_s = action.timeout + _LONG_S
+        return await self._post(path, action, headapi.ImageResult, is_repeatable=False, timeout_s=timeout_s)
+
+    def transfer_image(self, node: str, id_: str, *, wait_s: float) -> AbstractAsyncContextManager[Duplex]:
+        """The stream of a transfer that a node was asked for; it begins once the node has its turn."""
+        path = f"{_BASE}/nodes/{_quoted(node)}/images/{_quoted(id_)}"
+        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False))
+
+    def agent_archive(self, node: str, digest: str) -> AbstractAsyncContextManager[Streamed]:
+        """The archive of the agent that a node is to run, by its SHA-256."""
+        return self._transport.stream(
+            Request("GET", f"{_BASE}/nodes/{_quoted(node)}/agents/{digest}", timeout_s=_LONG_S)
+        )
+
+    # Turns
+
+    async def take_turn(
+        self, node: str, group: str, *, wait_s: float = 0.0, lasts_s: float = 300.0
+    ) -> headapi.TurnAnswer:
+        """Ask for the turn of a group, for at most `lasts_s`; `wait_s` waits that long for it."""
+        body = headapi.TurnRequest(group=group, wait=round(wait_s), lasts=max(1, round(lasts_s)))
+        path = f"/nodes/{_quoted(node)}/turns"
+        return await self._post(path, body, headapi.TurnAnswer, timeout_s=wait_s + _LONG_S)
+
+    async def end_turn(self, node: str, group: str, *, failed: bool = False, text: str = "") -> headapi.TurnState:
+        """Give a turn back."""
+        body = headapi.TurnEnd(failed=failed, text=text)
+        return await self._post(f"/nodes/{_quoted(node)}/turns/{_quoted(group)}", body, headapi.TurnState)
+
+    async def turns(self) -> Sequence[headapi.TurnState]:
+        """Who has a turn, who waits, and whose failure stops the others."""
+        return (await self._get("/turns", headapi.TurnList)).items
+
+    async def release_turn(self, group: str) -> headapi.TurnState:
+        """Let nodes go on that wait because another one failed. Raises `NotFound`."""
+        path = f"{_BASE}/turns/{_quoted(group)}/release"
+        return _decode(await self._transport.ask(Request("POST", path)), headapi.TurnState)
+
     # Certificates
 
     async def certificates(self) -> Sequence[headapi.Certificate]:
-        """The certificates of the site and those that users and nodes have used; those that end first come first."""
+        """The certificates of the site, of enrolled nodes, and those that were used; those that end first are first."""
         return (await self._get("/certificates", headapi.CertificateList)).items
 
     async def revocations(self) -> Sequence[headapi.Revocation]:

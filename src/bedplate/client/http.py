@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from bedplate.core import errors
 
-__all__ = ["UNIX", "Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
+__all__ = ["UNIX", "Duplex", "Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
 
 _LARGEST_HEAD = 1 << 17
 _LARGEST_BODY = 512 << 20
@@ -65,6 +65,28 @@ class Streamed:
     status: int
     headers: Headers
     chunks: AsyncIterator[bytes]
+
+
+@dataclass(slots=True)
+class Duplex:
+    """A request and its answer that go on at the same time. `send` and `end` are the request's body."""
+
+    status: int
+    headers: Headers
+    chunks: AsyncIterator[bytes]
+    _writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        """Send a part of the body. Raises `Lost`."""
+        with _told():
+            self._writer.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+            await self._writer.drain()
+
+    async def end(self) -> None:
+        """Say that nothing follows."""
+        with _told():
+            self._writer.write(b"0\r\n\r\n")
+            await self._writer.drain()
 
 
 class _Link(NamedTuple):
@@ -138,6 +160,25 @@ class Http:
                     await link.writer.drain()
                     status, fields = await _head(link.reader)
             yield Streamed(status, fields, _patiently(_body(link.reader, status, fields), idle_s))
+        finally:
+            link.close()
+
+    @contextlib.asynccontextmanager
+    async def duplex(
+        self, url: str, *, headers: Mapping[str, str], timeout_s: float, answer_s: float
+    ) -> AsyncIterator[Duplex]:
+        """A POST whose body is sent while the answer is read; the answer's head is waited for `answer_s`."""
+        target = urlsplit(url)
+        async with asyncio.timeout(timeout_s):
+            link = await self._connect(target)
+        try:
+            sent = {**self._headers, **headers, "Transfer-Encoding": "chunked"}
+            async with asyncio.timeout(answer_s):
+                with _told():
+                    link.writer.write(_request("POST", target, {}, sent, None))
+                    await link.writer.drain()
+                    status, fields = await _head(link.reader)
+            yield Duplex(status, fields, _body(link.reader, status, fields), link.writer)
         finally:
             link.close()
 
@@ -240,7 +281,7 @@ def _request(
     where = (target.path or "/") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
     host = "localhost" if target.scheme == UNIX else target.netloc.rpartition("@")[2]
     sent = {"Host": host, **headers}
-    if body is not None or method in ("POST", "PUT", "PATCH"):
+    if "Transfer-Encoding" not in sent and (body is not None or method in ("POST", "PUT", "PATCH")):
         sent["Content-Length"] = str(len(body or b""))
     lines = [f"{method} {where} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
     if any("\r" in line or "\n" in line for line in lines):

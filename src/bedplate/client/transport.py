@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bedplate.api.headapi import Problem
-from bedplate.client.http import UNIX, Headers, Http, Lost, Reply, Streamed, Unreached
+from bedplate.client.http import UNIX, Duplex, Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
@@ -201,6 +201,27 @@ class Transport:
             self._turn()
             raise errors.Unavailable(f"{request} of {self.url}: {_why(err)}") from err
 
+    @asynccontextmanager
+    async def duplex(self, request: Request) -> AsyncIterator[Duplex]:
+        """One try at a request whose body and answer go on at the same time; `timeout_s` is the longest wait for the
+        answer to begin. Raises what the head says, or `Unavailable`."""
+        try:
+            async with self._opened(self.url).duplex(
+                self.url + request.path,
+                headers=request.headers,
+                timeout_s=self._timeout_s,
+                answer_s=request.timeout_s or self._timeout_s,
+            ) as answer:
+                if answer.status != 200:
+                    body = b"".join([chunk async for chunk in answer.chunks])
+                    raise _plain(self._refusal(request, Reply(answer.status, answer.headers, body)))
+                yield answer
+        except ssl.SSLCertVerificationError as err:
+            raise _untrusted(self.url, err) from err
+        except (Unreached, Lost, TimeoutError) as err:
+            self._turn()
+            raise errors.Unavailable(f"{request} of {self.url}: {_why(err)}") from err
+
     async def _once(self, request: Request) -> Answer:
         url = self.url
         try:
@@ -223,7 +244,7 @@ class Transport:
             if request.is_repeatable:
                 raise _Again(lost) from err
             raise lost from err
-        if reply.status in (200, 201, 204, 304):
+        if reply.status in (200, 201, 202, 204, 304):
             return Answer(reply.status, reply.headers, reply.body)
         raise self._judged(request, reply)
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from bedplate.head.folder.sitekeys import SiteKeys
     from bedplate.head.health import Health, Measured, news
     from bedplate.head.intake import TooManyReports
+    from bedplate.head.lasting import Lasting
     from bedplate.head.ledger import NonceReused
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
-    from bedplate.head.policy import JOIN, NODE, Identity, demand, may
+    from bedplate.head.policy import ENROL, ENROL_CATEGORY, JOIN, NODE, Identity, demand, demand_errands, may
     from bedplate.head.schema.entity import Path, Schema
     from bedplate.head.service import Edits, Head, NotActive, Stale
     from bedplate.head.session import Edit, Session
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from bedplate.store.interface import StoreFull
 
 __all__ = [
+    "ENROL",
+    "ENROL_CATEGORY",
     "JOIN",
     "NODE",
     "Access",
@@ -41,6 +44,7 @@ __all__ = [
     "Head",
     "Health",
     "Identity",
+    "Lasting",
     "Measured",
     "NonceReused",
     "NotActive",
@@ -59,6 +63,7 @@ __all__ = [
     "Tree",
     "Value",
     "demand",
+    "demand_errands",
     "may",
     "news",
     "subject_of",
@@ -69,10 +74,13 @@ _MODULES = {
     "Address": "bedplate.head.tree",
     "Edit": "bedplate.head.session",
     "Edits": "bedplate.head.service",
+    "ENROL": "bedplate.head.policy",
+    "ENROL_CATEGORY": "bedplate.head.policy",
     "Failures": "bedplate.head.signins",
     "Head": "bedplate.head.service",
     "Health": "bedplate.head.health",
     "Identity": "bedplate.head.policy",
+    "Lasting": "bedplate.head.lasting",
     "Measured": "bedplate.head.health",
     "JOIN": "bedplate.head.policy",
     "NODE": "bedplate.head.policy",
@@ -92,6 +100,7 @@ _MODULES = {
     "Tree": "bedplate.head.tree",
     "Value": "bedplate.head.objects",
     "demand": "bedplate.head.policy",
+    "demand_errands": "bedplate.head.policy",
     "may": "bedplate.head.policy",
     "news": "bedplate.head.health",
     "subject_of": "bedplate.head.access",

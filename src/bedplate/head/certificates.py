@@ -9,8 +9,10 @@ a day, so that thousands of nodes cost little.
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -20,13 +22,30 @@ from bedplate.core.logging import get_logger
 from bedplate.head.notices import keep_up
 from bedplate.store.interface import Delete, Op, Put, Store
 
-__all__ = ["CERTIFICATES", "Certificates", "describe"]
+__all__ = ["CERTIFICATES", "AnyAuthority", "Certificates", "Trusts", "describe"]
 
 CERTIFICATES: Final = "/head/certificates/"
 _LOG = get_logger("head.certificates")
 _USE_EVERY = timedelta(days=1)
 _KEPT = timedelta(days=30)
 _BATCH = 100
+
+
+class Trusts(Protocol):
+    """Whether the authority of a client certificate still counts; `changes` counts how often that changed."""
+
+    changes: int
+
+    def __call__(self, der: bytes) -> bool: ...
+
+
+class AnyAuthority:
+    """Where authorities are not replaced."""
+
+    changes = 0
+
+    def __call__(self, der: bytes) -> bool:
+        return True
 
 
 def describe(use: str, der: bytes) -> Certificate:
@@ -81,8 +100,9 @@ class Certificates:
         """Keep up with what other head nodes are shown; runs until cancelled."""
         await keep_up(self._store, CERTIFICATES, self.open)
 
-    def note(self, use: str, der: bytes) -> None:
-        """Record that a certificate was accepted."""
+    def admit(self, use: str, der: bytes) -> float | None:
+        """When a certificate ends, in seconds since 1970, and record that it is used; None for one that has ended since
+        its connection was made."""
         fingerprint = hashlib.sha256(der).hexdigest()
         if fingerprint not in self._held:
             try:
@@ -90,8 +110,12 @@ class Certificates:
             except ValueError as err:
                 # Who is let in does not depend on what can be said about it.
                 _LOG.warning("head.certificate_unreadable", key=fingerprint, error=str(err))
-                return
-        self._used[fingerprint] = self._clock.now()
+                return math.inf
+        now, ends = self._clock.now(), parse_rfc3339(self._held[fingerprint].expires)
+        if now >= ends:
+            return None
+        self._used[fingerprint] = now
+        return ends.timestamp()
 
     def list(self) -> list[Certificate]:
         """All of them, those that end first before the others, with the last use as far as it is known here."""
@@ -100,6 +124,10 @@ class Certificates:
             for record in self._held.values()
         ]
         return sorted(shown, key=lambda record: (record.expires, record.use, record.subject))
+
+    def of(self, use: str, subject: str) -> Iterator[Certificate]:
+        """Those of one user or node, in no order."""
+        return (record for record in self._held.values() if record.subject == subject and record.use == use)
 
     def _used_here(self, fingerprint: str) -> str:
         moment = self._used.get(fingerprint)

@@ -22,20 +22,28 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from bedplate.api.headapi import Certificate
+from bedplate.api.images import IMAGES
 from bedplate.core import errors, memory
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import metrics
-from bedplate.head.access import Access, Tokens
+from bedplate.head.access import Access
+from bedplate.head.agentarchives import ARCHIVES, Archives
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
+from bedplate.head.errands import Controller
 from bedplate.head.explain import Renderer
+from bedplate.head.fleet import Fleet
 from bedplate.head.folder import administrator, creation, pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
 from bedplate.head.folder.sitekeys import AUTHORITY, SiteKeys
-from bedplate.head.health import Health
+from bedplate.head.health import SILENCE_S, Health
+from bedplate.head.images.serving import Transfers
+from bedplate.head.images.trees import Trees
 from bedplate.head.intake import NOTICES, REPORTS, Intake, Rate
+from bedplate.head.kubenodes import KubeNodes
 from bedplate.head.notices import Notices, keep_up
 from bedplate.head.records import OBJECTS
 from bedplate.head.render import RENDERERS
@@ -44,6 +52,7 @@ from bedplate.head.service import Alone, Head, NotActive, Standing
 from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
 from bedplate.head.sittings import Sittings
+from bedplate.head.tokens import Tokens
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
 from bedplate.store.interface import Store
@@ -61,13 +70,18 @@ _LONGEST_WAIT_S = 10.0
 class Options:
     """`etcd` is None for the folder's own store; `port` 0 takes a free one; `advertise` is the URL others use.
 
-    `takeover_s`: after so much silence of the active head another one takes its place; the same for all heads."""
+    `takeover_s`: after so much silence of the active head another one takes its place; the same for all heads.
+    `images` is the folder of the trees of software images, `transfers` how many of them are copied at once. A node that
+    has not reported for `silence_s` is down."""
 
     bind: str = "127.0.0.1"
     port: int = PORT
     advertise: str = ""
     etcd: Etcd | None = None
     takeover_s: float = Timing().lease_s
+    images: str = IMAGES
+    transfers: int = 10
+    silence_s: float = SILENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,8 @@ class Service:
     """The keys of the site; None where there is no data folder."""
     renew: Callable[[], Awaitable[None]] | None = None
     """Issues the administrator's certificate in the data folder again, should it no longer count."""
+    fleet: Fleet | None = None
+    """What is kept for nodes; None where there is no data folder."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
 
@@ -124,6 +140,13 @@ class Service:
         object.__setattr__(
             self, "failures", Failures(self.notices, self.name, self.clock, longest_s=self.limits.slowed_s)
         )
+
+    def certificates(self) -> list[Certificate]:
+        """All that are known: those of the site, those that users and nodes have used, the newest of each node that
+        was enrolled; those that end first before the others."""
+        own = self.keys.certificates() if self.keys is not None else []
+        issued = self.fleet.enrolments.certificates.items().values() if self.fleet is not None else ()
+        return self.access.certificates((*own, *issued))
 
 
 Application = Callable[[Service], web.AppRunner]
@@ -134,11 +157,18 @@ class Daemon:
     """One head over one folder. `run` serves until cancelled; `started` is set once it answers, at `url`."""
 
     def __init__(
-        self, folder: Folder, options: Options, application: Application, *, clock: Clock | None = None
+        self,
+        folder: Folder,
+        options: Options,
+        application: Application,
+        *,
+        clock: Clock | None = None,
+        controller: Controller | None = None,
     ) -> None:
         self.folder = folder
         self.options = options
         self._application = application
+        self._controller = controller
         self.url = ""
         self.local_url = ""
         self.started = asyncio.Event()
@@ -167,7 +197,7 @@ class Daemon:
                 async with (
                     Head(store, SCHEMA, vault, clock=self._clock) as head,
                     Notices(store, clock=self._clock) as notices,
-                    Health(store, clock=self._clock) as health,
+                    Health(store, clock=self._clock, silence_s=self.options.silence_s) as health,
                 ):
                     require_tree(head, self.folder.path)
                     self.revision = lambda: head.revision
@@ -191,7 +221,23 @@ class Daemon:
         self.standing = parts.head.standing = standing
         access = Access(lambda: parts.head.tree, tokens, self._trust)
         self._warn(access)
-        runner = self._application(self._service(parts, access, standing))
+        transfers = Transfers(Trees(self.options.images, clock=self._clock), most=self.options.transfers)
+        fleet = Fleet(
+            parts.store,
+            parts.head,
+            tokens,
+            parts.notices,
+            parts.health,
+            parts.keys,
+            transfers=transfers,
+            archives=Archives(self.folder.file(ARCHIVES)),
+            clock=self._clock,
+        )
+        fleet.errands.controller = self._controller
+        await fleet.open()
+        nodes = KubeNodes(parts.head, fleet.wants, self.folder.path, clock=self._clock)
+        fleet.rollouts.listeners.append(nodes.rouse)
+        runner = self._application(self._service(parts, access, standing, fleet))
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(_persistently("tokens", tokens.run, self._clock)),
@@ -199,6 +245,8 @@ class Daemon:
                     tasks.create_task(_persistently("authority", partial(self._look, parts, tokens, at), self._clock))
                     for at in (AUTHORITY, REVOKED, f"{OBJECTS}user/")
                 ),
+                tasks.create_task(_persistently("fleet", fleet.run, self._clock)),
+                tasks.create_task(_persistently("kubernetes", nodes.run, self._clock)),
             ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))
@@ -206,6 +254,7 @@ class Daemon:
                     ("head", parts.head.follow),
                     ("notices", parts.notices.follow),
                     ("health", parts.health.follow),
+                    ("nodes", fleet.follow),
                 ):
                     background.append(tasks.create_task(_persistently(name, follow, self._clock)))
                 await election.decided.wait()
@@ -250,7 +299,7 @@ class Daemon:
             tls.check()
             await self._renew_administrator(parts, tokens)
 
-    def _service(self, parts: _Parts, access: Access, standing: Standing) -> Service:
+    def _service(self, parts: _Parts, access: Access, standing: Standing, fleet: Fleet) -> Service:
         registry = CollectorRegistry()
         metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
@@ -268,6 +317,7 @@ class Daemon:
             sittings=parts.sittings,
             keys=parts.keys,
             renew=partial(self._renew_administrator, parts, access.tokens),
+            fleet=fleet,
         )
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:

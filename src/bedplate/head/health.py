@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -31,10 +32,13 @@ from bedplate.api.states import State, Status
 from bedplate.api.states import health as all_checks
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
-from bedplate.head.notices import News, one_line, stamp
+from bedplate.head.notices import News, as_stamp, one_line, stamp
 from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
 
-__all__ = ["Condition", "Health", "Measured", "Result", "Verdict", "news"]
+__all__ = ["SILENCE_S", "Condition", "Health", "Measured", "Result", "Verdict", "news"]
+
+SILENCE_S = 300.0
+"""Agents say that they live three times as often."""
 
 NODES = "/head/nodes/"
 SAMPLES = "/head/samples/"
@@ -43,6 +47,7 @@ _RECENT = 4096
 _PAGE = 1000
 _BATCH = 100
 _LONGEST_INFO = 250
+_MOST_FAILURES = 10
 
 
 class CountedSample(Sample, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,12 +64,16 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node last told: when, which revision it has applied (`digest`: that desired state's), and its checks."""
+    """What a node last told: when, which revision it has applied (`digest`: that desired state's), its checks, what it
+    could not do for the revision that it `tried`, and the version of its agent."""
 
     heard: str
     applied: int = 0
     digest: str = ""
     checks: dict[str, Verdict] = {}
+    failures: tuple[str, ...] = ()
+    tried: int = 0
+    version: str = ""
 
 
 class Measured(NamedTuple):
@@ -83,7 +92,9 @@ class Health:
     `silence_s` is down.
     """
 
-    def __init__(self, store: Store, *, clock: Clock | None = None, kept: int = 200, silence_s: float = 300.0) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock | None = None, kept: int = 200, silence_s: float = SILENCE_S
+    ) -> None:
         self._store = store
         self._clock = clock or SystemClock()
         self._kept = kept
@@ -98,6 +109,8 @@ class Health:
         self._writing = asyncio.Lock()
         self._conditions = msgspec.json.Decoder(Condition)
         self._samples = msgspec.json.Decoder(CountedSample)
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with a node that has moved on: it holds or has failed something else than before, came or went."""
 
     async def __aenter__(self) -> Health:
         await self._load()
@@ -135,6 +148,7 @@ class Health:
                 since=verdict.since,
                 value=verdict.last.value,
                 info=verdict.last.info,
+                remedy=verdict.last.remedy,
             )
             for check, verdict in sorted(condition.checks.items())
         ]
@@ -146,6 +160,7 @@ class Health:
             digest=condition.digest,
             checks=checks,
             health=all_checks(check.status for check in checks),
+            version=condition.version,
         )
 
     async def node_health(self, node: str, check: str = "") -> NodeHealth:
@@ -196,34 +211,78 @@ class Health:
     # Writing
 
     async def record(
-        self, node: str, results: Iterable[Result] = (), *, applied: int = 0, digest: str = ""
+        self,
+        node: str,
+        results: Iterable[Result] = (),
+        *,
+        applied: int = 0,
+        digest: str = "",
+        failures: Sequence[Failure] = (),
+        tried: int = 0,
+        version: str = "",
+        checks: Collection[str] | None = None,
     ) -> list[Measured]:
-        """Keep what a node reported; what it measured, in order. Raises `Invalid` for a node with too many checks."""
+        """Keep what a node reported; what it measured, in order. Of checks that are none of `checks`, all that the node
+        runs, nothing is kept. Raises `Invalid` for a node with too many checks."""
         async with self._writing:
             before = self._held.get(node)
             now = stamp(self._clock)
-            condition, measured = _taken(node, before, list(results), now, applied, digest)
+            # An ETag is a digest, and maybe which errands came with it.
+            condition, measured = _taken(node, before, list(results), now, applied, digest.partition("_")[0])
+            gone = [] if checks is None else [name for name in condition.checks if name not in checks]
+            if gone:
+                left = {name: verdict for name, verdict in condition.checks.items() if name not in gone}
+                condition = msgspec.structs.replace(condition, checks=left)
+                measured = [result for result in measured if result.check not in gone]
+            if failures:
+                texts = tuple(
+                    one_line(_said(failure, "could not be"), _LONGEST_INFO) for failure in failures[:_MOST_FAILURES]
+                )
+                condition = msgspec.structs.replace(condition, failures=texts, tried=tried)
+            elif digest or (applied and applied >= condition.tried):
+                condition = msgspec.structs.replace(condition, failures=(), tried=0)
+            if version:
+                condition = msgspec.structs.replace(condition, version=version)
             ops: list[Op] = [Put(NODES + node, msgspec.json.encode(condition))]
             for result in measured:
                 slot = f"{SAMPLES}{node}/{result.check}/{result.sample.count % self._kept:05d}"
                 ops.append(Put(slot, msgspec.json.encode(result.sample)))
+            # Before the node is written: once it no longer has a check, nothing would look for its samples.
+            for check in gone:
+                await self._forget_samples(f"{SAMPLES}{node}/{check}/")
             at = await self._store.commit(ops)
+            has_moved = self.state(node) != "UP" or _standing(before) != _standing(condition)
             self._held[node], self._at[node] = condition, at
             self._heard_s[node] = self._clock.monotonic()
+            if has_moved or gone:
+                self._tell_moved(node)
             await self._tell(measured)
         return measured
+
+    def _tell_moved(self, node: str) -> None:
+        for listener in list(self.listeners):
+            listener(node)
+
+    def left(self, node: str) -> None:
+        """The node has said that it goes: it is down until it reports again."""
+        if node in self._heard_s:
+            self._heard_s[node] = self._clock.monotonic() - self._silence_s - 1.0
+            self._tell_moved(node)
 
     async def forget(self, node: str) -> None:
         """Drop everything about a node that was removed."""
         async with self._writing:
             self._held.pop(node, None)
-            page = await self._store.list(f"{SAMPLES}{node}/", limit=_BATCH)
-            self._at[node] = await self._store.commit(
-                [Delete(NODES + node), *(Delete(entry.key) for entry in page.entries)]
-            )
-            while page.more:
-                page = await self._store.list(f"{SAMPLES}{node}/", limit=_BATCH)
+            self._at[node] = await self._store.commit([Delete(NODES + node)])
+            await self._forget_samples(f"{SAMPLES}{node}/")
+
+    async def _forget_samples(self, prefix: str) -> None:
+        more = True
+        while more:
+            page = await self._store.list(prefix, limit=_BATCH)
+            if page.entries:
                 await self._store.commit([Delete(entry.key) for entry in page.entries])
+            more = page.more
 
     async def follow(self) -> None:
         """Keep up with what other head nodes are told; runs until cancelled."""
@@ -264,8 +323,11 @@ class Health:
                     self._held.pop(node, None)
                     continue
                 before, now = self._held.get(node), self._conditions.decode(event.entry.value)
+                has_moved = self.state(node) != "UP" or _standing(before) != _standing(now)
                 self._held[node] = now
                 self._heard_s[node] = self._clock.monotonic()
+                if has_moved:
+                    self._tell_moved(node)
                 await self._tell(_differences(node, before, now))
 
     async def _tell(self, measured: Sequence[Measured]) -> None:
@@ -290,17 +352,35 @@ def _taken(
             )
         verdict = checks.get(result.check)
         count = verdict.last.count + 1 if verdict is not None else 0
+        time = _before(now, result.age_s) if result.age_s else now
         sample = CountedSample(
-            count=count, time=now, status=result.status, value=result.value, info=one_line(result.info, _LONGEST_INFO)
+            count=count,
+            time=time,
+            status=result.status,
+            value=result.value,
+            info=one_line(result.info, _LONGEST_INFO),
+            remedy=one_line(result.remedy, _LONGEST_INFO),
         )
         was = verdict.last.status if verdict is not None else None
-        since = verdict.since if verdict is not None and was == result.status else now
+        since = verdict.since if verdict is not None and was == result.status else time
         checks[result.check] = Verdict(sample, since)
         measured.append(Measured(node, result.check, sample, was))
     if len(checks) > _MOST_CHECKS:
         raise errors.Invalid(f"{node} has {len(checks)} checks; at most {_MOST_CHECKS} are kept", hint="report fewer")
     told = before or Condition(now)
-    return Condition(now, applied or told.applied, digest or told.digest, checks), measured
+    after = msgspec.structs.replace(
+        told, heard=now, applied=applied or told.applied, digest=digest or told.digest, checks=checks
+    )
+    return after, measured
+
+
+def _standing(condition: Condition | None) -> tuple[object, ...]:
+    """What says how far a node is."""
+    return (condition.applied, condition.digest, condition.failures, condition.tried) if condition is not None else ()
+
+
+def _before(now: str, seconds: float) -> str:
+    return as_stamp(parse_rfc3339(now) - timedelta(seconds=seconds))
 
 
 def _differences(node: str, before: Condition | None, now: Condition) -> list[Measured]:
@@ -316,16 +396,15 @@ def news(
     node: str, actions: Iterable[Action], failures: Iterable[Failure], measured: Iterable[Measured], revision: int = 0
 ) -> list[News]:
     """One notice for each action, each failure, and each check that says something else than before."""
-    items = [
-        News(node, f"{action.kind.capitalize()} {action.name} was {action.verb}", "notice", revision)
-        for action in actions
-    ]
-    for failure in failures:
-        why = f": {failure.text}" if failure.text else ""
-        text = f"{failure.kind.capitalize()} {failure.name} could not be {failure.verb}{why}"
-        items.append(News(node, text, "warning", revision))
+    items = [News(node, _said(action, "was"), "notice", revision) for action in actions]
+    items += [News(node, _said(failure, "could not be"), "warning", revision) for failure in failures]
     items.extend(_turned(result) for result in measured if _has_turned(result))
     return items
+
+
+def _said(action: Action, verb: str) -> str:
+    why = f": {action.text}" if action.text else ""
+    return f"{action.kind.capitalize()} {action.name} {verb} {action.verb}{why}"
 
 
 def _has_turned(result: Measured) -> bool:

@@ -18,9 +18,13 @@ from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 
-__all__ = ["History"]
+__all__ = ["History", "Undone"]
 
 _WINDOW = 200
+
+
+class Undone(errors.Conflict):
+    """A revision that was taken back cannot be taken back once more."""
 
 
 class History:
@@ -117,7 +121,7 @@ class History:
                 cancelled.add(later.undoes)
                 continue
             if later.undoes == number:
-                return errors.Conflict(
+                return Undone(
                     f"revision {number} was undone by revision {later.number} of {later.author}",
                     hint=f"undo {later.number} reverts that",
                 )

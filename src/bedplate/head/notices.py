@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.store.interface import Compacted, CompareFailed, Delete, Op, OutcomeUnknown, Put, Store
 
-__all__ = ["NOTICES", "News", "Notice", "Notices", "keep_up", "one_line", "stamp"]
+__all__ = ["NOTICES", "News", "Notice", "Notices", "as_stamp", "keep_up", "one_line", "stamp"]
 
 NOTICES = "/head/notices/"
 _BATCH = 50
@@ -41,7 +42,12 @@ class News(NamedTuple):
 
 def stamp(clock: Clock) -> str:
     """The present moment as notices and results carry it."""
-    return clock.now().strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return as_stamp(clock.now())
+
+
+def as_stamp(moment: datetime) -> str:
+    """RFC 3339 with milliseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:

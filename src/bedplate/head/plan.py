@@ -35,12 +35,17 @@ class PlannedAction(NamedTuple):
 
 
 def plan(
-    before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()
+    before: Tree,
+    after: Tree,
+    touched: Iterable[Address],
+    renderers: Sequence[Renderer] = (),
+    *,
+    only: str = "",
 ) -> list[PlannedAction]:
-    """What would change, by node in natural order."""
+    """What would change, by node in natural order, or on one node."""
     steps: list[PlannedAction] = []
     differing_in_common: dict[tuple[int, int], list[Place]] = {}
-    for node in sorted(affected(before, after, touched), key=natural):
+    for node in sorted(affected(before, after, touched), key=natural) if not only else [only]:
         old = layered(before, node, renderers) if before.find("device", node) is not None else NO_FACTS
         new = layered(after, node, renderers) if after.find("device", node) is not None else NO_FACTS
         # Trees keep the mappings of their groups, so that an identity stands for one as long as this takes.

@@ -4,13 +4,16 @@ In: an identity, a verb and a resource; for a commit the tree that it replaces, 
 nothing, or `Denied` and `Invalid` that say why not. Pure. `service.Head` applies the rules of commits while nobody else
 commits, so that of two commits that are harmless one by one, the second is refused.
 
-Verbs: `read`, `edit`, `report`. Resources: `tree`, `mode/<mode>`, `secrets`, `tokens`, `metrics`, `node/<name>`, and
-`head nodes`: these, the overlays they are members of, and the clusters that their roles are about. Whoever decides what
-runs on a head node can read its keys, so that is an administrator's alone.
+Verbs: `read`, `edit`, `report`, and for machines alone `enrol` and `renew`. Resources: `tree`, `mode/<mode>`,
+`secrets`, `tokens`, `enrolments`, `images`, `metrics`, `node/<name>`, and `head nodes`: these, the overlays they are
+members of, and the clusters that their roles are about. Whoever decides what runs on a head node can read its keys, and
+whoever lets a machine be a node gives it that node's secrets, so both are an administrator's alone; so are the trees of
+images, in which commands run as root on a head node.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -24,6 +27,9 @@ from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
 
 __all__ = [
+    "CERTIFICATE",
+    "ENROL",
+    "ENROL_CATEGORY",
     "JOIN",
     "LOCAL",
     "NODE",
@@ -31,6 +37,7 @@ __all__ = [
     "confirm",
     "demand",
     "demand_edits",
+    "demand_errands",
     "keep_access",
     "may",
     "require_administrator",
@@ -41,6 +48,12 @@ NODE: Final = "node"
 """The role of a node, and the kind of its tokens."""
 JOIN: Final = "join"
 """The role of a head node that joins the site, and the kind of its one-time token."""
+ENROL: Final = "enrol"
+"""The role of a machine that is about to become a node, and the kind of the token for a device."""
+ENROL_CATEGORY: Final = "enrol-category"
+"""The kind of the token for new nodes of a category; whoever has it has the role `ENROL`."""
+CERTIFICATE: Final = "certificate"
+"""Through what somebody is asking who has a client certificate."""
 LOCAL: Final = "data folder"
 """Through what somebody is asking who opened the head's data folder in this process."""
 _OVERLAY = "configurationoverlay"
@@ -48,11 +61,13 @@ _CLUSTERS = ("kubernetes", "etcd")
 
 
 class Identity(NamedTuple):
-    """Who is asking: the name of a user or of a node; `admin`, `operator`, `auditor` or `node`; through what."""
+    """Who is asking: the name of a user or of a node; `admin`, `operator`, `auditor` or `node`; through what; and when
+    that ends, in seconds since 1970."""
 
     name: str
     role: str
     via: str = ""
+    until: float = math.inf
 
     @classmethod
     def local(cls, name: str) -> Identity:
@@ -63,15 +78,24 @@ class Identity(NamedTuple):
 
 def may(identity: Identity, verb: str, resource: str) -> bool:
     """Whether the identity may do that."""
+    if verb == "enrol":
+        return identity.role == ENROL
+    if verb == "renew":
+        return identity.role == NODE and resource == f"node/{identity.name}" and identity.via == CERTIFICATE
     if identity.role == "admin":
         return True
+    if identity.role == ENROL:
+        return verb == "read" and resource == "own enrolment"
     if identity.role == JOIN:
         return resource == JOIN
     if identity.role == NODE:
         return resource == f"node/{identity.name}" and verb in ("read", "report")
     if verb == "read":
         return resource != "secrets"
-    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user", "head nodes", JOIN)
+    return identity.role == "operator" and resource not in _ADMINISTRATORS
+
+
+_ADMINISTRATORS = ("secrets", "tokens", "enrolments", "images", "mode/user", "head nodes", JOIN)
 
 
 def demand(identity: Identity, verb: str, resource: str) -> None:
@@ -110,7 +134,7 @@ def confirm(identity: Identity, tree: Tree) -> Identity:
         raise errors.Denied(
             f"user {identity.name} was disabled or removed", hint="another administrator can enable the user again"
         )
-    return user._replace(via=identity.via)
+    return user._replace(via=identity.via, until=identity.until)
 
 
 def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
@@ -133,6 +157,14 @@ def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
             if any(_reaches_head_nodes(each, edit.mode, edit.key) for each in (tree, later)):
                 who = f"{identity.name} (role {identity.role})"
                 raise errors.Denied(f"{who} may not edit {edit.mode}[{edit.key}]: it reaches head nodes", hint=_HINT)
+
+
+def demand_errands(identity: Identity, tree: Tree, nodes: Iterable[str]) -> None:
+    """Raise `Denied` unless the identity may have those machines rebooted or switched off."""
+    demand(identity, "edit", "errands")
+    for node in nodes:
+        if _is_head_node(tree, node):
+            demand(identity, "edit", "head nodes")
 
 
 def _is_unchanged(present: Obj | None, new: Obj | None) -> bool:

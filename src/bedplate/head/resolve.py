@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bedplate.head.entities.base import ExcludeListSnippet, Role
+from bedplate.head.entities.base import EXCLUDE_MODES, ExcludeListSnippet, Role
 from bedplate.head.entities.kubernetes import AppGroup, Application, ApplicationEnvironment, LabelSet
 from bedplate.head.entities.nodes import ConfigurationOverlay, PhysicalNode
 from bedplate.head.entities.roles import GenericRoleEnvironment, KubeletRole
@@ -130,7 +130,9 @@ def _found(tree: Tree, node: Obj, overlays: Sequence[Obj], group: tuple[object, 
     roles = _roles(tree, node, overlays)
     cluster = _cluster(tree, roles)
     services = _services(tree, node, roles)
-    return _Common(roles, cluster, services, _environment(roles, cluster), _excludes(roles, cluster), overlays, group)
+    return _Common(
+        roles, cluster, services, _environment(roles, cluster), _excludes(tree, node, roles, cluster), overlays, group
+    )
 
 
 def _overlays(tree: Tree, node: Obj) -> list[Obj]:
@@ -202,7 +204,7 @@ def _found_settings(tree: Tree, node: Obj, fields: Iterable[Field]) -> dict[str,
     settings = {}
     for field in fields:
         value, source = inherited(tree, node, field)
-        if value not in (None, ""):
+        if value not in (None, "", ()):
             assert value is not None
             settings[field.attribute] = Given(field.kind.show(value), source or Source("device", node.key))
     return settings
@@ -290,8 +292,17 @@ def _applications(cluster: Obj | None) -> list[tuple[Obj, Source]]:
     ]
 
 
-def _excludes(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> list[Exclude]:
+def _excludes(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven], cluster: Obj | None) -> list[Exclude]:
+    """The lists of the node's category in their order, then the snippets of applications and roles."""
     givers = [*_applications(cluster), *((given.role, given.source) for given in roles.values())]
+    own: dict[tuple[str, str], Exclude] = {}
+    category = tree.find("category", str(node.values.get("category", "")))
+    if category is not None:
+        for mode in EXCLUDE_MODES:
+            lines = category.values.get(f"exclude_list_{mode}", ())
+            assert isinstance(lines, tuple)
+            for line in lines:
+                own.setdefault((mode, line), Exclude(mode, line, Source("category", category.key)))
     excludes: dict[tuple[str, str], Exclude] = {}
     for giver, source in givers:
         for snippet in giver.below("exclude_list_snippets").values():
@@ -300,4 +311,4 @@ def _excludes(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> list[Exclu
             for mode in ExcludeListSnippet.modes(snippet):
                 for pattern in patterns:
                     excludes.setdefault((mode, pattern), Exclude(mode, pattern, source))
-    return [excludes[place] for place in sorted(excludes)]
+    return [*own.values(), *(excludes[place] for place in sorted(excludes) if place not in own)]

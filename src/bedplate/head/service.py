@@ -160,18 +160,23 @@ class Head:
         undoes: int = 0,
         nonce: str = "",
         request: str = "",
+        before_write: Callable[[Tree, Tree, int], Awaitable[None]] | None = None,
     ) -> Revision | None:
         """Write the edits as one revision, secrets masked; None when they change nothing.
 
         Raises `NotActive`, `Denied`, `Stale` (unless forced) and `Invalid`. A masked secret keeps the one that is set;
         with `undoes`, the one that undoing this revision restores. The revision is marked as an undo only if the edits
         are exactly that. A `nonce` that this identity has used is answered with the revision it made, by any head node;
-        `request` is a digest of what was asked with it, and another one is `NonceReused`.
+        `request` is a digest of what was asked with it, and another one is `NonceReused`. `before_write` is given the
+        trees before and after, and the number, of a revision that is about to be written; what it raises refuses it.
         """
 
         async def decide(tree: Tree) -> Outcome:
             self.standing.refuse_writes()
-            return await self._decide(identity, tree, edits, force=force, undoes=undoes)
+            outcome = await self._decide(identity, tree, edits, force=force, undoes=undoes)
+            if before_write is not None and outcome.changes:
+                await before_write(tree, outcome.tree, self.revision + 1)
+            return outcome
 
         # Nonces of different identities never meet.
         own = f"{identity.name}/{nonce}" if nonce else ""

@@ -87,11 +87,12 @@ async def _serve(
     asyncio.get_running_loop().remove_reader(listening.fileno())
     from aiohttp import web  # costs more than all the rest of a shell's start
 
-    from bedplate.head.access import Access, Tokens
+    from bedplate.head.access import Access
     from bedplate.head.daemon import Service
     from bedplate.head.health import Health
     from bedplate.head.notices import Notices
     from bedplate.head.render import RENDERERS
+    from bedplate.head.tokens import Tokens
 
     class Owner(Access):
         """Whoever can open the socket could open the folder."""

@@ -20,7 +20,8 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.lab import binaries as found_binaries
-from bedplate.lab import cgroups, cluster, inspection, power, state, versions
+from bedplate.lab import cgroups, cluster, debian, inspection, power, state, versions
+from bedplate.lab import managed as managed_site
 from bedplate.lab.nodes import Node
 from bedplate.lab.plan import CONTROL_PLANES, NETWORKS, Options
 
@@ -59,11 +60,12 @@ Examples:
   bedplate lab up --control-plane kubeadm --nodes 2    as kubeadm makes it
   bedplate lab kubectl -- get pods -A
   bedplate lab exec node-1 -- ctr -n k8s.io containers list
+  bedplate lab up --managed --nodes 3                  a head and three bare nodes with agents
   bedplate lab down
 """,
 )
 def lab() -> None:
-    """Real multi-node Kubernetes on this machine (needs root)."""
+    """Real multi-node Kubernetes, or a head with bare nodes, on this machine (needs root)."""
 
 
 @lab.command(
@@ -73,6 +75,7 @@ Examples:
   bedplate lab up --nodes 3 --link fabric0
   bedplate lab up --node edge=10.90.0.20 --subnet 10.90.0.0/24
   bedplate lab up --cloud-provider external --kubelet-arg --v=4 --kubelet-arg node-1=--provider-id=acme://7
+  bedplate lab up --managed --nodes 3
 """
 )
 @_NAME
@@ -95,6 +98,7 @@ Examples:
     show_default=True,
     help="`none`: you set up the pod network.",
 )
+@click.option("--managed", is_flag=True, help="A head, and bare nodes with enrolled agents; no Kubernetes.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, metavar="SECONDS")
 def up(
     name: str,
@@ -107,21 +111,40 @@ def up(
     cloud_provider: str | None,
     links: tuple[str, ...],
     network: str,
+    managed: bool,
     timeout_s: float,
 ) -> None:
     """Create a lab and wait until its nodes are Ready and its DNS works; without a network, until they have registered.
 
+    With --managed there is no Kubernetes: a head serves a tree with the nodes, and each bare node has an agent that is
+    enrolled with it. The last line is the command that opens a shell on the head.
+
     A start that fails or is interrupted removes everything it has created.
     """
-    cluster.check_machine()
+    cluster.check_machine(is_managed=managed)
     provider = cloud_provider or ""
     options = Options(
-        name, nodes, kubernetes, control_plane, named, subnet, kubelet_args, provider, links, timeout_s, network
+        name,
+        nodes,
+        kubernetes,
+        control_plane,
+        named,
+        subnet,
+        kubelet_args,
+        provider,
+        links,
+        timeout_s,
+        network,
+        managed,
     )
     report = _reporter()
     programs = cluster.gather(options, report)
     record = _run(cluster.up(options, programs, report))
     folder = state.Shelf().folder(name)
+    if managed:
+        report(f"lab {name!r} is ready: a head at {managed_site.url(record.plan)}, {len(record.plan.nodes)} nodes")
+        click.echo(managed_site.shell(folder))
+        return
     report(f"lab {name!r} is ready: {len(record.plan.nodes)} nodes, Kubernetes {record.plan.kubernetes}")
     click.echo(f"export KUBECONFIG={folder / 'admin.kubeconfig'}")
 
@@ -135,8 +158,10 @@ def status(name: str, output: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(status_)))
         return
-    for key in ("name", "phase", "kubernetes", "control_plane", "subnet", "pod_cidr", "api", "kubeconfig", "logs"):
-        click.echo(f"{key.replace('_', ' ') + ':':<15}{getattr(status_, key)}")
+    rows_ = ("name", "phase", "kubernetes", "control_plane", "subnet", "pod_cidr", "api", "kubeconfig")
+    for key in (*rows_, "head", "shell", "logs"):
+        if getattr(status_, key):
+            click.echo(f"{key.replace('_', ' ') + ':':<15}{getattr(status_, key)}")
     rows = [[node.name, node.address, node.condition, " ".join(node.programs)] for node in status_.nodes]
     _table(["NODE", "ADDRESS", "STATE", "PROGRAMS"], rows)
 
@@ -159,7 +184,9 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> NoReturn:
     """Run kubectl as the lab's administrator."""
     shelf = state.Shelf()
     folder = shelf.folder(name)
-    if shelf.need(name).phase != "ready":
+    record = shelf.need(name)
+    record.plan.check_has_kubernetes()
+    if record.phase != "ready":
         raise errors.Unavailable(f"lab {name!r} is still starting", hint=f"bedplate lab status --name {name}")
     environ = os.environ | {"KUBECONFIG": str(folder / "admin.kubeconfig")}
     os.execve(folder / "bin" / "kubectl", ["kubectl", *arguments], environ)
@@ -172,9 +199,10 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> NoReturn:
 def execute(name: str, node: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command on a node, in its namespaces."""
     shelf = state.Shelf()
-    shelf.need(name).plan.node(node)
+    plan = shelf.need(name).plan
+    plan.node(node)
     tree = cgroups.Tree(name)
-    inside = Node(node, shelf.folder(name), tree)
+    inside = Node(node, shelf.folder(name), tree, is_bare=plan.is_managed)
     line = inside.enter(command[1:] if command[0] == "--" else command)
     tree.join(node, "system")
     os.execvpe(line[0], line, inside.environ())
@@ -193,7 +221,8 @@ def load_image(name: str, archive: Path) -> None:
 @_NAME
 @click.argument("node")
 def stop_node(name: str, node: str) -> None:
-    """Switch a node off without notice, as a power failure does. The first node, with the control plane, stays on."""
+    """Switch a node off without notice, as a power failure does. The first node, with the control plane, stays on; in a
+    managed lab every node can be switched off."""
     power.stop_node(name, node, state.Shelf())
 
 
@@ -226,8 +255,13 @@ def binaries() -> None:
 @click.option("--kubernetes", default=versions.DEFAULT, show_default=True, metavar="VERSION")
 @_OUTPUT
 def get_binaries(programs: tuple[str, ...], kubernetes: str, output: str) -> None:
-    """Find the programs, building those that are missing, and print their paths."""
-    paths = found_binaries.ensure(programs, kubernetes, progress=_reporter())
+    """Find the programs, building those that are missing, and print their paths. `dockerd`, which managed labs use for
+    Docker::Host, is not built: it is fetched from packages of Debian, and not installed."""
+    report = _reporter()
+    names = [name for name in programs if name != debian.DOCKERD]
+    paths = found_binaries.ensure(names, kubernetes, progress=report)
+    if debian.DOCKERD in programs:
+        paths[debian.DOCKERD] = debian.ensure(report)
     if output == "json":
         click.echo(json.dumps({name: str(path) for name, path in paths.items()}, indent=2))
     else:

@@ -1,8 +1,8 @@
 """Labs: make one, look at it, use it, take it down.
 
-In: options. Out: a real Kubernetes on this machine, described by a `state.Record`. The order of a start is in `up`;
-each step is in the module named there. A start that fails, is interrupted or killed leaves nothing behind (see
-`teardown`).
+In: options. Out: a real Kubernetes on this machine, or a head with bare nodes, described by a `state.Record`. The
+order of a start is in `up`; each step is in the module named there. A start that fails, is interrupted or killed leaves
+nothing behind (see `teardown`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bedplate.core import errors
+from bedplate.core import errors, extras
 from bedplate.lab import (
     binaries,
     building,
     catalog,
     cgroups,
+    debian,
     images,
     kubeadm_plane,
+    managed,
     network,
+    packages,
     process_plane,
     state,
     teardown,
 )
 from bedplate.lab.ground import Ground
 from bedplate.lab.nodes import INSIDE, Node, Waiter
-from bedplate.lab.plan import Network, Options, Plan, make_plan
+from bedplate.lab.plan import Options, Plan, make_plan
 
 __all__ = ["check_machine", "down", "gather", "load_image", "up"]
 
@@ -54,12 +57,19 @@ _TOOLS = {
 }
 
 
-def check_machine() -> None:
+# What a managed lab calls; what its roles need is looked for when packages are laid out.
+_MANAGED_TOOLS = ("ip", "nsenter", "unshare", "mount", "sysctl")
+
+
+def check_machine(*, is_managed: bool = False) -> None:
     """Raise unless this machine and user can run a lab."""
     if os.geteuid() != 0:
         raise errors.Denied("a lab needs root, for namespaces, mounts and control groups: run it with sudo")
-    missing = {package for tool, package in _TOOLS.items() if shutil.which(tool) is None}
-    if not any(Path(folder, "bridge").exists() for folder in ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")):
+    tools = {tool: _TOOLS[tool] for tool in _MANAGED_TOOLS} if is_managed else _TOOLS
+    missing = {package for tool, package in tools.items() if shutil.which(tool) is None}
+    if not is_managed and not any(
+        Path(folder, "bridge").exists() for folder in ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
+    ):
         missing.add("containernetworking-plugins")
     if missing:
         packages = " ".join(sorted(missing))
@@ -69,8 +79,9 @@ def check_machine() -> None:
 async def up(
     options: Options, programs: dict[str, Path], report: Report, shelf: state.Shelf | None = None
 ) -> state.Record:
-    """Make a lab of the programs `gather` found; return when its nodes are Ready and its DNS answers."""
-    check_machine()
+    """Make a lab of the programs `gather` found; return when its nodes are Ready and its DNS answers, in a managed one
+    when its agents have reported."""
+    check_machine(is_managed=options.managed)
     shelf = shelf or state.Shelf()
     # The claim on the network lasts until its routes exist, where every later start finds them.
     with contextlib.ExitStack() as claim:
@@ -110,6 +121,12 @@ def down(name: str, shelf: state.Shelf | None = None) -> bool:
 def gather(options: Options, report: Report) -> dict[str, Path]:
     """The programs and images a lab needs, built where they are missing: minutes the first time, then a moment."""
     make_plan(options, [])
+    if options.managed:
+        extras.require("bedplate lab up --managed", "head")
+        programs = binaries.ensure(packages.NEEDS, progress=report)
+        taken = {name: binaries.cached(name, options.kubernetes) for name in packages.TAKEN}
+        taken[debian.DOCKERD] = debian.cached()
+        return programs | {name: path for name, path in taken.items() if path is not None}
     is_kubeadm = options.control_plane == "kubeadm"
     needs = kubeadm_plane.NEEDS if is_kubeadm else process_plane.NEEDS
     programs = binaries.ensure(needs, options.kubernetes, progress=report, only_exact=is_kubeadm)
@@ -134,6 +151,7 @@ async def load_image(name: str, archive: Path, shelf: state.Shelf, report: Repor
     (where `Always` does).
     """
     record = shelf.need(name)
+    record.plan.check_has_kubernetes()
     folder = shelf.folder(name)
     names = await asyncio.to_thread(images.Store(folder / "images").load_archive, archive)
     if not names:
@@ -170,10 +188,10 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
 
 async def _claim(options: Options, shelf: state.Shelf, stack: contextlib.ExitStack) -> state.Record:
     others = [record.plan for name in shelf.names() if (record := shelf.read(name)) is not None]
-    taken = [Network(cidr) for plan in others for cidr in (plan.subnet, plan.pod_cidr)]
+    taken = [range_ for plan in others for range_ in plan.ranges]
     while True:
         plan = make_plan(options, taken + await network.in_use())
-        networks = [Network(plan.subnet), Network(plan.pod_cidr)]
+        networks = list(plan.ranges)
         claimed = [stack.enter_context(claim) for range_ in networks if (claim := network.claim(range_)) is not None]
         # A lab that held a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
@@ -191,6 +209,9 @@ async def _build(plan: Plan, folder: Path, programs: dict[str, Path], timeout_s:
     ground = Ground(plan, folder, programs, waiter, report, image_cache=cache)
     try:
         report(f"making {len(plan.nodes)} nodes in {plan.subnet}")
+        if plan.is_managed:
+            await managed.start(ground)
+            return
         await ground.make_ground()
         await (kubeadm_plane if plan.control_plane == "kubeadm" else process_plane).start(ground)
         if not plan.has_network:

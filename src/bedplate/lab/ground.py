@@ -1,7 +1,8 @@
 """A lab while it is being made: the things every control plane needs, in one place.
 
-In: a plan and the programs. Out: namespaces, wires, a registry and a containerd on every node, ready for Kubernetes;
-and `kubectl`. What runs on top is up to `process_plane` or `kubeadm_plane`; the order of it all is in `cluster`.
+In: a plan and the programs. Out: namespaces and wires (`make_nodes`), for Kubernetes also a registry and a containerd
+on every node, and `kubectl`. What runs on top is up to `process_plane`, `kubeadm_plane` or `managed`; the order of it
+all is in `cluster`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Ground:
         self.waiter = waiter
         self.report = report
         self.tree = cgroups.Tree(plan.name)
-        self.nodes = {node.name: Node(node.name, folder, self.tree) for node in plan.nodes}
+        self.nodes = {node.name: Node(node.name, folder, self.tree, is_bare=plan.is_managed) for node in plan.nodes}
         self.switch = Node(SWITCH, folder, self.tree, has_mounts=False)
         self._image_cache = image_cache
 
@@ -58,16 +59,20 @@ class Ground:
         return self.nodes[self.plan.nodes[0].name]
 
     async def make_ground(self) -> None:
-        """Control groups, namespaces, wires, registry, files."""
-        self.tree.create([SWITCH, *self.nodes])
+        """What Kubernetes needs: nodes, programs, a registry, files."""
         self._place_programs()
+        await self.make_nodes()
+        await self._start_registry()
+        for node in self.nodes.values():
+            kubernetes_node.prepare(node, self.plan)
+
+    async def make_nodes(self) -> None:
+        """Control groups, namespaces, wires."""
+        self.tree.create([SWITCH, *self.nodes])
         async with asyncio.TaskGroup() as group:
             for node in (self.switch, *self.nodes.values()):
                 group.create_task(node.create())
         await self._wire()
-        await self._start_registry()
-        for node in self.nodes.values():
-            kubernetes_node.prepare(node, self.plan)
 
     def _place_programs(self) -> None:
         # Linked into the lab's folder, which every node sees, wherever the cache is.

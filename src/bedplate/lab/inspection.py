@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from bedplate.core import errors
-from bedplate.lab import cgroups, processes, state
+from bedplate.lab import cgroups, managed, processes, state
 from bedplate.lab.nodes import SWITCH
+from bedplate.lab.plan import Plan
 
 __all__ = ["NodeStatus", "Status", "inspect", "summaries"]
 
@@ -28,12 +29,16 @@ _PROGRAMS = {
         "kube-scheduler",
         "kubelet",
         "kube-proxy",
+        "nginx",
+        "dockerd",
     )
 }
+_AGENT = b"bedplate.apps.agent\0run\0"
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One node: what the API says of it (`Ready`, `NotReady`, `Unknown`) and which programs run on it."""
+    """One node: what the API says of it (`Ready`, `NotReady`, `Unknown`), or the head (`UP`, `DOWN`, `UNKNOWN`, and how
+    its health is), and which programs run on it."""
 
     name: str
     address: str
@@ -42,7 +47,8 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """One lab. `phase` is starting, ready, or stopped when a record is left but no process."""
+    """One lab. `phase` is starting, ready, or stopped when a record is left but no process. A managed lab has a `head`
+    and a `shell` in place of an API and what belongs to it."""
 
     name: str
     phase: str
@@ -54,14 +60,16 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     logs: str
     api: str
     nodes: list[NodeStatus]
+    head: str = ""
+    shell: str = ""
 
 
 async def inspect(name: str, shelf: state.Shelf) -> Status:
-    """The state of a lab, asking its API server once."""
+    """The state of a lab, asking its API server or its head once."""
     record = shelf.need(name)
     plan, folder = record.plan, shelf.folder(name)
     tree = cgroups.Tree(name)
-    conditions, api = await _conditions(folder)
+    conditions, api = await (_heard(plan, folder) if plan.is_managed else _conditions(folder))
     return Status(
         name=name,
         phase=record.phase if tree.members(SWITCH) else "stopped",
@@ -69,9 +77,11 @@ async def inspect(name: str, shelf: state.Shelf) -> Status:
         control_plane=plan.control_plane,
         subnet=plan.subnet,
         pod_cidr=plan.pod_cidr,
-        kubeconfig=str(folder / "admin.kubeconfig"),
+        kubeconfig="" if plan.is_managed else str(folder / "admin.kubeconfig"),
         logs=str(folder / "logs"),
-        api=api,
+        api="" if plan.is_managed else api,
+        head=f"{managed.url(plan)} {api}" if plan.is_managed else "",
+        shell=managed.shell(folder) if plan.is_managed else "",
         nodes=[
             NodeStatus(node.name, node.address, conditions.get(node.name, "Unknown"), _programs(tree, node.name))
             for node in plan.nodes
@@ -98,6 +108,15 @@ def summaries(shelf: state.Shelf) -> list[dict[str, str]]:
     return rows
 
 
+async def _heard(plan: Plan, folder: Path) -> tuple[dict[str, str], str]:
+    try:
+        known = await managed.states(plan, folder)
+    except (errors.BedplateError, OSError) as err:
+        return {}, f"unreachable: {str(err).splitlines()[-1]}"
+    sick = {name for name, state_ in known.items() if state_.health == "FAIL"}
+    return {name: f"{state_.state} (FAIL)" if name in sick else state_.state for name, state_ in known.items()}, "ready"
+
+
 async def _conditions(folder: Path) -> tuple[dict[str, str], str]:
     command = [str(folder / "bin" / "kubectl"), f"--kubeconfig={folder / 'admin.kubeconfig'}", "--request-timeout=5s"]
     try:
@@ -112,8 +131,10 @@ async def _conditions(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def _programs(tree: cgroups.Tree, node: str) -> list[str]:
-    programs = set()
+    programs, agents = set(), set()
     for pid in tree.members(node):
         with contextlib.suppress(OSError):
             programs.add(Path(f"/proc/{pid}/comm").read_text().strip())
-    return sorted(_PROGRAMS[name] for name in programs & _PROGRAMS.keys())
+            if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(_AGENT):
+                agents.add("bedplate-agent")
+    return sorted([*agents, *(_PROGRAMS[name] for name in programs & _PROGRAMS.keys())])

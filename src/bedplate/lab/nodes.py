@@ -6,7 +6,7 @@ control-plane modules.
 
 A node's network, mount and host-name namespaces live as long as a process is in them; the first is a sleeping one in
 the control group `<node>/init`, which is also how the node is found again later: no process id is ever read from a
-file.
+file. A bare node (`bare`) has processes and a root folder of its own, too; its first process is their init.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
-from bedplate.lab import cgroups, processes
+from bedplate.lab import bare, cgroups, processes
 from bedplate.lab.processes import tail
 
 __all__ = ["INSIDE", "SWITCH", "Daemon", "Node", "Waiter"]
@@ -71,47 +71,65 @@ class Daemon:
 class Node:
     """One node of a lab, or its switch."""
 
-    def __init__(self, name: str, folder: Path, tree: cgroups.Tree, *, has_mounts: bool = True) -> None:
+    def __init__(
+        self, name: str, folder: Path, tree: cgroups.Tree, *, has_mounts: bool = True, is_bare: bool = False
+    ) -> None:
         self.name = name
         self.lab_folder = folder
         self.folder = folder / "nodes" / name
         self.logs = folder / "logs" / name
         self._tree = tree
         self._has_mounts = has_mounts
+        self._is_bare = is_bare
 
     @property
     def pid(self) -> int:
         """The process that holds the namespaces."""
         members = self._tree.members(f"{self.name}/init")
+        if self._is_bare:
+            members = [pid for pid in members if bare.is_init(pid)]
         if not members:
             raise errors.NotFound(f"node {self.name!r} is not running", hint="take the lab down and up again")
         return members[0]
+
+    @property
+    def _spaces(self) -> list[str]:
+        kinds = ["--net", "--mount", "--uts"] if self._has_mounts else ["--net"]
+        return [*kinds, "--pid"] if self._is_bare else kinds
+
+    @property
+    def log(self) -> Path:
+        """What its first process writes; in a bare node that is its agent's log."""
+        return self.logs / "init.log"
 
     async def create(self) -> None:
         """Make the namespaces and, for a node, its private folders."""
         self.logs.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        kinds = ["--net", "--mount", "--uts", "--propagation=private"] if self._has_mounts else ["--net"]
-        holder = self._spawn("init", ["unshare", *kinds, "--", "sleep", "infinity"], leaf="init")
+        own = ["--propagation=private"] if self._has_mounts else []
+        own += ["--fork", "--kill-child"] if self._is_bare else []
+        sleeper = bare.INIT if self._is_bare else ("sleep", "infinity")
+        holder = self._spawn("init", ["unshare", *self._spaces, *own, "--", *sleeper], leaf="init")
         while not self._is_held():
             if failure := holder.failure():
                 raise failure
             await asyncio.sleep(0.01)
         if self._has_mounts:
-            script = _MOUNTS.format(
-                lab=shlex.quote(str(self.lab_folder)), own=shlex.quote(str(self.folder)), name=self.name
-            )
+            lab, own_folder = shlex.quote(str(self.lab_folder)), shlex.quote(str(self.folder))
+            if self._is_bare:
+                script = bare.script(self.name, self.lab_folder, self.folder)
+            else:
+                script = _MOUNTS.format(lab=lab, own=own_folder, name=self.name)
             await self.run(["sh", "-c", script], f"make the folders of node {self.name}")
 
     def _is_held(self) -> bool:
         with contextlib.suppress(OSError, errors.NotFound):
-            return Path(f"/proc/{self.pid}/comm").read_text().strip() == "sleep"
+            return Path(f"/proc/{self.pid}/comm").read_text().strip() == ("sh" if self._is_bare else "sleep")
         return False
 
     def enter(self, command: Sequence[str]) -> list[str]:
         """The command line that runs another one inside. Paths in it must be absolute: the folder changes to `/`."""
-        kinds = ["--net", "--mount", "--uts"] if self._has_mounts else ["--net"]
-        return ["nsenter", f"--target={self.pid}", *kinds, "--", *command]
+        return ["nsenter", f"--target={self.pid}", *self._spaces, "--", *command]
 
     def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         keep = {key: os.environ[key] for key in ("HOME", "LANG", "TERM", "PYTHONPATH") if key in os.environ}

@@ -15,9 +15,21 @@ from dataclasses import dataclass
 from bedplate.core import errors
 from bedplate.lab import versions
 
-__all__ = ["CONTROL_PLANES", "NETWORKS", "NodePlan", "Options", "Plan", "check_name", "interface_name", "make_plan"]
+__all__ = [
+    "CONTROL_PLANES",
+    "MANAGED",
+    "NETWORKS",
+    "NodePlan",
+    "Options",
+    "Plan",
+    "check_name",
+    "interface_name",
+    "make_plan",
+]
 
 CONTROL_PLANES = ("process", "kubeadm")
+# Instead of a control plane: a head, and agents on bare nodes.
+MANAGED = "managed"
 # Who makes the pod network: the lab, with bridges and routes; or not the lab, so that its user can.
 NETWORKS = ("lab", "none")
 SERVICE_CIDR = "10.96.0.0/16"
@@ -35,7 +47,8 @@ Network = ipaddress.IPv4Network
 class Options:
     """What `lab up` was asked for. `nodes` counts all nodes; those in `named` have a given name and address.
 
-    A kubelet argument is for every kubelet (`--v=4`) or for one (`node-1=--v=4`).
+    A kubelet argument is for every kubelet (`--v=4`) or for one (`node-1=--v=4`). A `managed` lab has a head and bare
+    nodes with agents instead of Kubernetes.
     """
 
     name: str = "lab"
@@ -49,6 +62,7 @@ class Options:
     links: tuple[str, ...] = ()
     timeout_s: float = 300.0
     network: str = "lab"
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,8 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Names and addresses of a lab. The machine itself is `gateway`; the image registry answers at `registry`."""
+    """Names and addresses of a lab. The machine itself is `gateway`; the image registry answers at `registry`, and in a
+    managed lab the head."""
 
     name: str
     kubernetes: str
@@ -77,13 +92,30 @@ class Plan:
     network: str = "lab"
 
     @property
+    def is_managed(self) -> bool:
+        """Whether the nodes are bare, and a head decides what they become."""
+        return self.control_plane == MANAGED
+
+    @property
     def has_network(self) -> bool:
         """Whether the lab makes the pod network."""
-        return self.network == "lab"
+        return self.network == "lab" and not self.is_managed
+
+    @property
+    def ranges(self) -> tuple[Network, ...]:
+        """The networks that are for this lab alone."""
+        return tuple(Network(text) for text in (self.subnet, self.pod_cidr) if text)
 
     @property
     def interface(self) -> str:
         return interface_name(self.name)
+
+    def check_has_kubernetes(self) -> None:
+        """Raise `Invalid` for a lab without."""
+        if self.is_managed:
+            raise errors.Invalid(
+                f"lab {self.name!r} is managed: it has no Kubernetes", hint="bedplate lab status shows what it has"
+            )
 
     def kubelet_args_of(self, node: str) -> list[str]:
         """The further flags of one kubelet: those for all and its own."""
@@ -134,6 +166,8 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         for link in options.links
         if not _LINK.fullmatch(link) or link in ("eth0", "lo", "cni0") or options.links.count(link) > 1
     ]
+    if options.managed:
+        problems += _not_for_managed(options)
     subnet, pods = _networks(options, taken, problems)
     nodes = _nodes(options, subnet, problems)
     known = {node.name for node in nodes}
@@ -146,18 +180,31 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         raise errors.Invalid("this lab cannot be created", problems=problems)
     return Plan(
         name=options.name,
-        kubernetes=versions.resolve(options.kubernetes),
-        control_plane=options.control_plane,
+        kubernetes="" if options.managed else versions.resolve(options.kubernetes),
+        control_plane=MANAGED if options.managed else options.control_plane,
         nodes=nodes,
         subnet=str(subnet),
         gateway=str(subnet[1]),
         registry=str(subnet[2]),
-        pod_cidr=str(pods),
+        pod_cidr="" if options.managed else str(pods),
         kubelet_args=options.kubelet_args,
         cloud_provider=options.cloud_provider,
         links=options.links,
         network=options.network,
     )
+
+
+def _not_for_managed(options: Options) -> list[str]:
+    """What makes no sense where there is no Kubernetes."""
+    default = Options()
+    given = {
+        "--kubernetes": options.kubernetes != default.kubernetes,
+        "--control-plane": options.control_plane != default.control_plane,
+        "--kubelet-arg": options.kubelet_args != default.kubelet_args,
+        "--cloud-provider": options.cloud_provider != default.cloud_provider,
+        "--network": options.network != default.network,
+    }
+    return [f"{name}: a managed lab has no Kubernetes" for name, is_given in given.items() if is_given]
 
 
 def _split_argument(text: str) -> tuple[str, str]:
@@ -203,7 +250,9 @@ def _nodes(options: Options, subnet: Network, problems: list[str]) -> tuple[Node
         else:
             nodes[name] = str(ipaddress.IPv4Address(address))
     free_addresses = (str(subnet[number]) for number in range(_FIRST_NODE, subnet.num_addresses - 1))
-    free_names = (f"node-{number}" for number in range(1, count + len(nodes) + 1))
+    # As a head names its nodes, so that ranges like node[001-003] work in a shell.
+    form = "node{:03}" if options.managed else "node-{}"
+    free_names = (form.format(number) for number in range(1, count + len(nodes) + 1))
     while len(nodes) < count and not problems:
         name = next(each for each in free_names if each not in nodes)
         nodes[name] = next(each for each in free_addresses if each not in nodes.values())

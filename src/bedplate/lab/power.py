@@ -1,6 +1,7 @@
 """The power button of a lab's node: off without warning, on again with its disk as it was.
 
-In: a lab and the name of a node, not of the first one, which carries the control plane. Out: a node without any
+In: a lab and the name of a node, not of the first one, which carries the control plane (in a managed lab none does).
+Out: a node without any
 process, and with that without namespaces, memory and cables; or one that has come back as after a power failure. The
 API server is not told: what a cluster does about a node that falls silent is what one wants to see.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bedplate.core import clock, errors
-from bedplate.lab import binaries, cgroups, kubeadm_plane, kubernetes_node, network, process_plane, state
+from bedplate.lab import binaries, cgroups, kubeadm_plane, kubernetes_node, managed, network, process_plane, state
 from bedplate.lab.ground import Ground
 from bedplate.lab.nodes import Waiter
 from bedplate.lab.plan import NodePlan, Plan
@@ -31,7 +32,7 @@ def stop_node(name: str, node: str, shelf: state.Shelf) -> None:
 async def start_node(
     name: str, node: str, shelf: state.Shelf, report: Callable[[str], None], timeout_s: float = 120.0
 ) -> None:
-    """Switch it on, and return when the API server says that it is Ready."""
+    """Switch it on, and return when the API server says that it is Ready, or the head that its agent lives."""
     plan, folder = shelf.need(name).plan, shelf.folder(name)
     this = _find(plan, node)
     if cgroups.Tree(name).members(node):
@@ -40,7 +41,7 @@ async def start_node(
         programs = {"kubectl": folder / "bin" / "kubectl"}
         ground = Ground(plan, folder, programs, Waiter(timeout_s), report, image_cache=binaries.cache_folder())
         try:
-            await _start(ground, this)
+            await (managed.start_node(ground, this) if plan.is_managed else _start(ground, this))
         except BaseException:
             await asyncio.to_thread(ground.tree.kill, below=node)
             raise
@@ -82,7 +83,7 @@ async def _connect_pods(ground: Ground, this: NodePlan) -> None:
 
 def _find(plan: Plan, name: str) -> NodePlan:
     node = plan.node(name)
-    if node == plan.nodes[0]:
+    if node == plan.nodes[0] and not plan.is_managed:
         raise errors.Invalid(
             f"{name!r} carries the control plane of lab {plan.name!r}: only other nodes can be stopped"
         )

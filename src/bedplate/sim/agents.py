@@ -25,6 +25,8 @@ from bedplate.sim.device import Device, Refusal, nothing_fails
 __all__ = ["Devices", "Pace"]
 
 _LOG = get_logger("sim.devices")
+_ASKED = " was asked by "
+"""In the notice of a request to a device: one stream of events for all devices stands in for a poll of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ class Devices:
         self._look(name)
 
     async def _follow(self, after: int) -> None:
-        async for event in self._client.events(after, types=("revision",)):
+        async for event in self._client.events(after, types=("revision", "notice")):
+            if event.notice is not None and _ASKED in event.notice.text:
+                self._look(event.notice.host)
             if event.revision is None:
                 continue
             for change in event.revision.changes:
@@ -171,6 +175,9 @@ class Devices:
                 device.applied = latest
             return
         desired = answer.state
+        if desired.errands:
+            await self._run_errands(device, desired)
+            return
         is_first = device.held is None
         outcome = await self._carry_out(device, desired)
         told, device.failed = device.failed, outcome.failed
@@ -190,6 +197,18 @@ class Devices:
             device.name, applied=applied, digest=digest, actions=actions[:500], failures=failures[:500]
         )
         device.applied = max(device.applied, applied)
+
+    async def _run_errands(self, device: Device, desired: Desired) -> None:
+        """Accept each first, so that it is never done twice; a device that is switched off is gone for good."""
+        for errand in desired.errands:
+            await self._client.report(device.name, errands=[headapi.ErrandTold(id=errand.id, state="accepted")])
+            await self._clock.sleep(self._pace.service_s)
+            text = "this device is simulated: nothing was copied" if errand.is_transfer else ""
+            await self._client.report(device.name, errands=[headapi.ErrandTold(id=errand.id, state="done", text=text)])
+            if errand.kind == "off":
+                self.devices.pop(device.name, None)
+                return
+        self._look(device.name)
 
     async def _carry_out(self, device: Device, desired: Desired) -> Outcome:
         serial = {service.name: service.serial for service in desired.services if service.serial}

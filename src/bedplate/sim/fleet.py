@@ -36,12 +36,15 @@ def assemble(
     shape: machines.Shape | None = None,
     heartbeat_s: float = machines.HEARTBEAT_S,
     schedules: bool = True,
+    digits: int = 0,
 ) -> Fleet:
     """Put caches, kubelets and (unless a real scheduler runs) the minimal scheduler together."""
     recorder = EventRecorder(client, scheduler.NAME) if schedules else None
     manager = Manager(client, recorder=recorder)
     nodes, pods = manager.cache(resources.NODES), manager.cache(resources.PODS)
-    fleet = kubelets.Fleet(client, count, pods, nodes, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s)
+    fleet = kubelets.Fleet(
+        client, count, pods, nodes, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s, digits=digits
+    )
     manager.serve(fleet.run)
     manager.add(fleet.controller)
     if schedules:

@@ -12,6 +12,7 @@ import asyncio
 import ipaddress
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -58,10 +59,11 @@ class Fleet:
         prefix: str = "node",
         shape: machines.Shape | None = None,
         heartbeat_s: float = machines.HEARTBEAT_S,
+        digits: int = 0,
         time: clock.Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        width = max(3, len(str(count)))
+        width = digits or max(3, len(str(count)))
         look = shape if shape is not None else machines.Shape()
         if count > look.most_machines:
             raise errors.Invalid(f"{count} machines do not fit into {look.network} with pods in {look.pod_network}")
@@ -97,6 +99,14 @@ class Fleet:
         for pod in self._pods:
             if pod.spec.node_name == name:
                 self.controller.queue.add(key_of(pod))
+
+    async def resize(self, name: str, pods: int) -> None:
+        """The machine's kubelet takes so many pods from now on, and says so."""
+        machine = self.machines[name]
+        if machine.shape.pods != pods:
+            self.machines[name] = replace(machine, shape=replace(machine.shape, pods=pods))
+            if name not in self._silent:
+                await self._report(self.machines[name])
 
     def silence(self, name: str) -> None:
         """No heartbeat any more, and nothing done for its pods: what others see when a machine loses power."""

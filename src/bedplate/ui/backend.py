@@ -9,10 +9,23 @@ outlive a connection.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from bedplate.api.headapi import AuditEntry, Change, NodeHealth, NodeState, Notice, Revision, Whoami
+from bedplate.api.headapi import (
+    AuditEntry,
+    Change,
+    NodeHealth,
+    NodeState,
+    Notice,
+    Revision,
+    RevisionProgress,
+    Whoami,
+)
 from bedplate.head import Edit, Path, Secret, Tree
+from bedplate.head.rollout import Batches
+
+if TYPE_CHECKING:
+    from bedplate.client import HeadClient
 
 __all__ = ["Backend", "Event"]
 
@@ -40,9 +53,17 @@ class Backend(Protocol):
         """The number of the revision that `tree` stands at."""
 
     async def commit(
-        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+        self,
+        edits: Sequence[Edit],
+        message: str = "",
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        batches: Batches | None = None,
     ) -> Revision | None:
         """Write the edits as one revision; None when they change nothing. Raises `Stale`, `Invalid`, `Denied`.
+
+        With `batches` nodes get it in batches, where a daemon serves the head.
 
         `undoes` names the revision of which the edits are exactly the reverse. Of `Edit.base` only the revision counts.
         A secret whose text is `changes.MASK` stands for the one the head has at that place.
@@ -81,8 +102,16 @@ class Backend(Protocol):
     async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
         """What is known of the nodes, or of all: whether they report, what they applied, what their checks say."""
 
+    async def progress(self, number: int) -> RevisionProgress:
+        """Which of the nodes that a revision means something to have applied it. Raises `NotFound`."""
+
     async def health(self, node: str, check: str = "") -> NodeHealth:
         """A node with the history of its checks, or of one. Raises `NotFound`."""
+
+    @property
+    def fleet(self) -> HeadClient:
+        """What nodes and administrators ask of a daemon: enrolments and what else agents take part in. Raises
+        `Unavailable` for a head that no daemon serves."""
 
     async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
         """The latest notices, of a host or of all, newest first."""

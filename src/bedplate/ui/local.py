@@ -7,12 +7,28 @@ that serves nothing: what is known of nodes is what they told the last daemon of
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bedplate.api.headapi import AuditEntry, Change, NodeHealth, NodeState, Notice, Revision, Whoami
+from bedplate.api.headapi import (
+    AuditEntry,
+    Change,
+    NodeHealth,
+    NodeProgress,
+    NodeState,
+    Notice,
+    Revision,
+    RevisionProgress,
+    Whoami,
+)
+from bedplate.core import errors
 from bedplate.head import Edit, Head, Health, Identity, Notices, Path, Secret, Tree
+from bedplate.head.rollout import Batches
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.backend import Event
+
+if TYPE_CHECKING:
+    from bedplate.client import HeadClient
+    from bedplate.head.progress import Progress
 
 __all__ = ["LocalBackend"]
 
@@ -46,8 +62,19 @@ class LocalBackend:
         return self._head.revision
 
     async def commit(
-        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+        self,
+        edits: Sequence[Edit],
+        message: str = "",
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        batches: Batches | None = None,
     ) -> Revision | None:
+        if batches is not None:
+            raise errors.Unavailable(
+                "no daemon serves this head, so that no node would get its batch; nothing was committed",
+                hint="bedplate head serve --data DIR; then cmsh --data DIR",
+            )
         revision = await self._head.commit_as(self._identity, edits, message, force=force, undoes=undoes)
         if revision is not None:
             self._own.add(revision.number)
@@ -95,14 +122,35 @@ class LocalBackend:
         names = sorted(nodes or self.tree.mode("device"), key=natural)
         if self._health is None:
             return [NodeState(node=name, state="UNKNOWN") for name in names]
-        health = await self._health()
-        return [health.node_state(name) for name in names]
+        return await self._progress(await self._health()).states(names)
+
+    def _progress(self, health: Health) -> Progress:
+        from bedplate.head.progress import Progress
+        from bedplate.head.wants import Wants
+
+        return Progress(self._head, health, Wants(self._head))
+
+    async def progress(self, number: int) -> RevisionProgress:
+        await self._head.read(number)
+        if self._health is not None:
+            return await self._progress(await self._health()).of(number)
+        from bedplate.head.wants import Wants
+
+        nodes = [NodeProgress(node=name, state="UNKNOWN") for name in await Wants(self._head).with_work(number)]
+        return RevisionProgress(revision=number, total=len(nodes), applied=0, is_settled=True, nodes=nodes)
 
     async def health(self, node: str, check: str = "") -> NodeHealth:
         self.tree.get(("device", node))
         if self._health is None:
             return NodeHealth(state=NodeState(node=node, state="UNKNOWN"), history=[])
         return await (await self._health()).node_health(node, check)
+
+    @property
+    def fleet(self) -> HeadClient:
+        raise errors.Unavailable(
+            "no daemon serves this head, so that no agent asks it for anything",
+            hint="bedplate head serve --data DIR; then cmsh --data DIR",
+        )
 
     async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
         return (await self._notices()).latest(limit, host=host) if self._notices is not None else []

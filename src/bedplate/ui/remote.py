@@ -27,6 +27,7 @@ from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head import Edit, Obj, Path, Schema, Secret, Tree, changes
+from bedplate.head.rollout import Batches
 from bedplate.head.schema import codec
 from bedplate.ui.backend import Event
 
@@ -107,10 +108,17 @@ class RemoteBackend:
     # Writing
 
     async def commit(
-        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+        self,
+        edits: Sequence[Edit],
+        message: str = "",
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        batches: Batches | None = None,
     ) -> Revision | None:
         sent = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
-        print_ = hashlib.sha256(msgspec.json.encode((sent, message, force, undoes))).digest()
+        print_ = hashlib.sha256(msgspec.json.encode((sent, message, force, undoes, batches))).digest()
+        size, max_failed, settle_s = batches or Batches("")
         known, nonce = self._unsettled
         if known != print_:
             nonce = self._nonce()
@@ -118,7 +126,15 @@ class RemoteBackend:
         try:
             revision = await self._patiently(
                 lambda: self._client.commit(
-                    sent, message, force=force, undoes=undoes, nonce=nonce, history=self._history
+                    sent,
+                    message,
+                    force=force,
+                    undoes=undoes,
+                    nonce=nonce,
+                    batch=size,
+                    max_failed=max_failed,
+                    settle_s=settle_s,
+                    history=self._history,
                 )
             )
             if revision is not None:
@@ -211,8 +227,15 @@ class RemoteBackend:
         states = await self._client.nodes(nodes if len(nodes) <= _NAMED else ())
         return [state for state in states if not names or state.node in names]
 
+    async def progress(self, number: int) -> headapi.RevisionProgress:
+        return await self._client.progress(number)
+
     async def health(self, node: str, check: str = "") -> NodeHealth:
         return await self._client.health(node, check)
+
+    @property
+    def fleet(self) -> HeadClient:
+        return self._client
 
     async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
         return await self._client.notices(limit, host=host)

@@ -17,7 +17,7 @@ from tests.store import etcd_cluster
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, SystemClock
-from bedplate.head.access import USERS, Access, Tokens
+from bedplate.head.access import USERS, Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.site import User
 from bedplate.head.folder import administration, administrator, backups, creation, pki, transfer
@@ -26,6 +26,7 @@ from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.objects import Obj
 from bedplate.head.policy import Identity
 from bedplate.head.service import Alone, Head, NotActive
+from bedplate.head.tokens import Tokens
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
 

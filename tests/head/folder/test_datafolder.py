@@ -21,12 +21,12 @@ from tests.waiting import DEADLINE_S
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import Tokens
 from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import administration, backups, creation, datafolder, pki
 from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
+from bedplate.head.tokens import Tokens
 from bedplate.store.sqlite import Damaged, SqliteStore
 from bedplate.ui import web
 

@@ -25,10 +25,10 @@ from bedplate.cli.head.command import head
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, SystemClock
-from bedplate.head.access import Tokens
 from bedplate.head.folder import administration, administrator, creation, pki, sitekeys
 from bedplate.head.folder.datafolder import Etcd, Folder, open_head
 from bedplate.head.folder.sitekeys import SiteKeys
+from bedplate.head.tokens import Tokens
 from bedplate.serving import issuing
 
 SITE = {"name": "basecm10", "nodes": 1}
@@ -235,6 +235,19 @@ async def test_a_head_joins_over_the_network_with_a_token_that_is_good_once(tmp_
         async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
             assert "basecm11 joined the site" in (await client.notices(1))[0].text
         assert fingerprint == pki.fingerprint(folder.file("ca.crt").read_bytes())
+
+
+async def test_a_join_trusts_the_authority_of_its_token_alone_whatever_else_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    impostor = await creation.make(tmp_path / "impostor", **SITE)  # type: ignore[arg-type]
+    async with serving(folder), serving(impostor) as between:
+        _, token = await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+        bundle = folder.file("ca.crt").read_bytes() + impostor.file("ca.crt").read_bytes()
+        monkeypatch.setattr(creation, "_authority_of", lambda url: bundle)
+        with pytest.raises(errors.BedplateError, match="certificate"):
+            await creation.join_over_network(tmp_path / "two", between.url, token, name="basecm11")
 
 
 @pytest.mark.parametrize("first", [1, 3])

@@ -12,14 +12,17 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from cryptography import x509
 from tests import programs, servers
 from tests.head.render import rooms
 
+from bedplate.core import errors
 from bedplate.head.desired import desired
 from bedplate.head.render import etcd
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
 from bedplate.lab import credentials
+from bedplate.serving import issuing
 
 ROLE = ("configurationoverlay", "kube-default-etcd", "roles", "Etcd::Host")
 CLUSTER = ("etcd", "kube-default")
@@ -100,8 +103,59 @@ def test_a_new_member_is_told_to_all_and_restarts_nobody(session: Session) -> No
     session.append(("configurationoverlay", "kube-default-etcd"), "nodes", "node004")
     actions = rooms.planned(before, session)
     assert rooms.verbs(actions, "node001", "file", etcd.MEMBERS) == ["change"]
-    assert rooms.verbs(actions, "node001", "service", "etcd") == []
+    assert rooms.verbs(actions, "node001", "service", "etcd") == ["reload"]
     assert rooms.verbs(actions, "node004", "service", "etcd") == ["add"]
+
+
+def test_members_are_told_where_the_others_answer(session: Session) -> None:
+    session.set(ROLE, "advertiseclienturls", "http://$hostname:7001,http://$hostname:7002")
+    found = conf(session.tree, path=etcd.MEMBERS)["CM_ETCD_CLIENTS"]
+    assert found == "node001=http://node001:7001,node002=http://node002:7001,node003=http://node003:7001"
+
+
+def test_an_authority_of_its_own_gives_every_member_its_certificates(session: Session) -> None:
+    session.set(CLUSTER, "authority", "generate")
+    folder = "/cm/local/apps/etcd/current/etc/certs"
+    files = {node: {file.path: file for file in desired(session.tree, node).files} for node in ("node001", "node002")}
+    found = conf(session.tree)
+    assert found["ETCD_PEER_TRUSTED_CA_FILE"] == found["ETCD_TRUSTED_CA_FILE"] == f"{folder}/ca.crt"
+    assert found["ETCD_CERT_FILE"] == found["ETCD_PEER_CERT_FILE"] == f"{folder}/member.crt"
+    assert found["ETCD_LISTEN_CLIENT_URLS"] == "https://10.141.0.1:5001,https://127.0.0.1:2379"
+    one, two = files.values()
+    key = one[f"{folder}/member.key"]
+    assert (key.mode, key.secret, key.action) == ("0600", True, "RESTART")
+    assert one[f"{folder}/ca.crt"] == two[f"{folder}/ca.crt"]
+    assert key.content != two[f"{folder}/member.key"].content
+    certificate = x509.load_pem_x509_certificate(one[f"{folder}/member.crt"].content.encode())
+    assert issuing.hosts_of(certificate) == {"node001", "10.141.0.1", "localhost", "127.0.0.1"}
+    authority = x509.load_pem_x509_certificate(one[f"{folder}/ca.crt"].content.encode())
+    certificate.verify_directly_issued_by(authority)
+
+
+def test_certificates_are_the_same_whoever_renders_them_and_others_after_another_seed(session: Session) -> None:
+    session.set(CLUSTER, "authority", "generate")
+    first = desired(session.tree, "node001")
+    etcd._certified.cache_clear()
+    again = Session(session.tree)
+    again.set(ROLE, "snapshotcount", "7")
+    path = "/cm/local/apps/etcd/current/etc/certs/member.crt"
+    assert rooms.file_of(again.tree, "node001", path).content == rooms.file_of(session.tree, "node001", path).content
+    again.set(CLUSTER, "authority", "generate")
+    assert desired(again.tree, "node001").files != first.files
+    assert rooms.file_of(again.tree, "node001", path).content != rooms.file_of(session.tree, "node001", path).content
+
+
+def test_a_named_authority_beats_the_clusters_own_and_it_is_told(session: Session) -> None:
+    session.set(CLUSTER, "authority", "generate")
+    session.set(CLUSTER, "ca", "/ca")
+    state = desired(session.tree, "node001")
+    assert not [file for file in state.files if "/certs/" in file.path]
+    assert "etcd cluster kube-default: CA names an authority, so the cluster's own one is not used" in state.warnings
+
+
+def test_what_is_no_seed_is_refused(session: Session) -> None:
+    with pytest.raises(errors.BedplateError, match="must be the word generate"):
+        session.set(CLUSTER, "authority", "hunter2")
 
 
 def test_members_restart_in_turn_and_hold_data() -> None:

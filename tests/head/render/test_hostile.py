@@ -88,7 +88,7 @@ def _check(session: Session) -> None:
         for file in desired(session.tree, node).files
     }
     for path in (etcd.CONF, etcd.MEMBERS):
-        assert all(line.startswith("ETCD_") for line in files.get(path, "").splitlines())
+        assert all(line.startswith(("ETCD_", "CM_ETCD_CLIENTS=")) for line in files.get(path, "").splitlines())
     if docker.CONF in files:
         assert json.loads(files[docker.CONF])["storage-driver"] == "overlay2"
         lines = files[docker.UNIT].splitlines()

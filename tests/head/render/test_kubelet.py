@@ -7,10 +7,15 @@ import os
 import pathlib
 import subprocess
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 from tests import programs, servers
 from tests.head.render import rooms
 
@@ -18,9 +23,12 @@ from bedplate.api.desired import Flag
 from bedplate.core import errors
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
+from bedplate.head.objects import Secret
 from bedplate.head.render import RENDERERS, kubelet, rendered_file
 from bedplate.head.schema.tables import list_table
 from bedplate.head.session import Session
+from bedplate.head.tree import Tree
+from bedplate.serving import issuing
 
 OPTIONS = (*rooms.KUBELET, "options")
 
@@ -48,9 +56,14 @@ def test_item_120_options_become_flags_on_all_control_plane_nodes(session: Sessi
 
 def test_item_120_the_list_has_four_columns(session: Session) -> None:
     session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"])
-    headers, columns = list_table(session.schema, session.submode(OPTIONS), session.children(OPTIONS))
+    headers, (block,) = list_table(session.submode(OPTIONS), session.children(OPTIONS))
     assert headers[1:] == ["Filename", "Container", "Key", "Value"]
-    assert [column[0] for column in columns[1:]] == ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"]
+    assert [column[0] for column in block.columns[1:]] == [
+        "kube-apiserver.yaml",
+        "kube-apiserver",
+        "oidc-client-id",
+        "runai",
+    ]
 
 
 def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session: Session) -> None:
@@ -160,3 +173,70 @@ def test_the_clusters_key_is_on_control_planes_alone_and_shown_to_nobody(session
 def test_a_role_without_a_cluster_is_warned_about(session: Session) -> None:
     session.clear(rooms.KUBELET, "kubernetescluster")
     assert any("no Kubernetes cluster is set" in warning for warning in desired(session.tree, "node001").warnings)
+
+
+def authority(kind: str) -> tuple[Secret, Secret]:
+    """The certificate and the key of a cluster's authority."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    if kind == "ecdsa":
+        pair = issuing.Authority.create("kubernetes", now, timedelta(days=3650)).pair
+        return Secret(pair.certificate.decode()), Secret(pair.key.decode())
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+    private = key.private_bytes(pem, form, serialization.NoEncryption())
+    return Secret(certificate.public_bytes(pem).decode()), Secret(private.decode())
+
+
+def names_in(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+
+
+@pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
+def test_item_155_trusted_domains_are_in_the_certificate_and_a_change_issues_it_anew(kind: str) -> None:
+    tree = rooms.full()
+    cluster = tree.get(("kubernetes", "default"))
+    certificate, key = authority(kind)
+    values = {"kube_ca_cert": certificate, "kube_ca_key": key, "trusted_domains": ("kube.example.com", "master")}
+    for field, value in values.items():
+        cluster = cluster.with_value(field, value)
+    tree = tree.with_object("kubernetes", "default", cluster)
+
+    def issued(node: str, tree: Tree) -> x509.Certificate:
+        files = {file.path.rpartition("/")[2]: file for file in desired(tree, node).files}
+        made = x509.load_pem_x509_certificate(files["apiserver.crt"].content.encode())
+        made.verify_directly_issued_by(x509.load_pem_x509_certificate(certificate.reveal().encode()))
+        private = files["apiserver.key"]
+        assert private.secret and private.mode == "0600"
+        loaded = serialization.load_pem_private_key(private.content.encode(), None)
+        assert loaded.public_key() == made.public_key()
+        return made
+
+    first = issued("node001", tree)
+    assert {"kube.example.com", "master", "kubernetes.default.svc", "node001", "10.141.0.1", "127.0.0.1"} <= set(
+        names_in(first)
+    )
+    kubelet._issued.cache_clear()
+    assert issued("node001", tree) == first, "the same whichever head renders it"
+    assert issued("node002", tree).public_key() != first.public_key()
+    assert not any("apiserver" in file.path for file in desired(tree, "node004").files), "workers have none"
+    other = tree.with_object(
+        "kubernetes", "default", cluster.with_value("trusted_domains", ("new.example.com", "kube.example.com"))
+    )
+    second = issued("node001", other)
+    assert "new.example.com" in names_in(second) and "master" not in names_in(second)
+    assert second.serial_number != first.serial_number and second.public_key() == first.public_key()
+
+
+def test_an_authority_that_is_none_is_told_and_nothing_is_issued(session: Session) -> None:
+    told = [warning for warning in desired(session.tree, "node001").warnings if "gets no certificate" in warning]
+    assert told == [
+        "kubelet on node001: the API server gets no certificate: Kube CA Cert and Kube CA Key of default are not an "
+        "authority with its RSA or ECDSA key"
+    ]

@@ -35,6 +35,7 @@ def test_a_node_has_the_groups_that_administrators_look_for() -> None:
         "Network",
         "Provisioning",
         "Services",
+        "Agent",
         "Other",
     ]
     assert "Power" in [group.label for group, _ in BmcInterface.grouped()]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 
+import msgspec
+import pytest
 from tests.ui.transcripts.driving import Desk
 
-from bedplate.api.headapi import NodeState
+from bedplate.api.headapi import RevisionProgress
+from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.policy import Identity
 from bedplate.head.service import Head
@@ -238,20 +240,36 @@ async def test_counts_of_categories_are_words(desk: Desk) -> None:
 
 
 class Reporting(LocalBackend):
-    """A backend whose nodes report one after the other, each time somebody looks."""
+    """A backend whose nodes report one after the other, each time somebody looks; `state` is that of those behind."""
 
     def __init__(self, head: Head, clock: ManualClock, **reports: int) -> None:
         super().__init__(head, name="basecm10", identity=Identity.local("alice"))
         self.reports = reports
         self.clock = clock
         self.asked = 0
+        self.state = "pending"
+        self.away = range(0)
+        """Which questions nobody answers."""
 
-    async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
+    async def progress(self, number: int) -> RevisionProgress:
         self.asked += 1
+        if self.asked in self.away:
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self.clock.advance(1.0)))
+            raise errors.Unavailable("connection refused")
         if self.asked == 3:
             self.reports = dict.fromkeys(self.reports, self.revision)
+        nodes = (await super().progress(number)).nodes
+        # Whoever asked sleeps by the time the clock moves on: nothing is waited for in between.
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self.clock.advance(1.0)))
-        return [NodeState(node=name, state="UP", applied=self.reports.get(name, 0)) for name in nodes]
+        left = [
+            msgspec.structs.replace(node, state=self.state if node.node in self.reports else "UNKNOWN")
+            for node in nodes
+            if self.reports.get(node.node, 0) < number
+        ]
+        is_settled = not any(node.state in ("pending", "held") for node in left)
+        return RevisionProgress(
+            revision=number, total=len(nodes), applied=len(nodes) - len(left), is_settled=is_settled, nodes=left
+        )
 
 
 async def test_a_commit_can_wait_for_the_nodes_that_report(site_head: Head) -> None:
@@ -261,8 +279,50 @@ async def test_a_commit_can_wait_for_the_nodes_that_report(site_head: Head) -> N
     shell = Shell(backend, said.append, said.append, clock=clock)
     assert await shell.run_line("category use default; set softwareimage my-new-image; commit --wait") == 0
     assert backend.asked == 3
-    (note,) = said
-    assert "have not reported a revision" in note
+    *counts, note = said
+    assert counts == [
+        "revision 2: applied on 0 of 6 nodes, 2 pending, 4 UNKNOWN\n",
+        "revision 2: applied on 2 of 6 nodes, 4 UNKNOWN\n",
+    ]
+    assert "4 of 6 nodes have not reported a revision" in note
+
+
+@pytest.mark.parametrize("state", ["failed", "DOWN"])
+async def test_a_commit_that_nodes_fail_is_a_failure_once_no_node_is_left_to_wait_for(
+    site_head: Head, state: str
+) -> None:
+    said: list[str] = []
+    clock = ManualClock()
+    backend = Reporting(site_head, clock, node001=1, node002=9)
+    backend.state = state
+    shell = Shell(backend, said.append, said.append, clock=clock)
+    assert await shell.run_line("category use default; set softwareimage my-new-image; commit --wait") == 1
+    assert f"node001: {state}\n" in said and not shell.left()
+
+
+async def test_item_216_a_commit_goes_on_waiting_while_the_head_is_restarted(site_head: Head) -> None:
+    said: list[str] = []
+    clock = ManualClock()
+    backend = Reporting(site_head, clock, node001=1, node002=1)
+    backend.away = range(1, 3)
+    shell = Shell(backend, said.append, said.append, clock=clock)
+    assert await shell.run_line("category use default; set softwareimage my-new-image; commit --wait") == 0
+    assert said[0] == "note: revision 2 is committed; the head does not respond, waiting for it\n"
+    assert said[1] == "revision 2: applied on 2 of 6 nodes, 4 UNKNOWN\n"
+    assert not [line for line in said[1:] if "does not respond" in line], "it is told once"
+
+
+async def test_item_216_a_head_that_stays_away_ends_the_wait_and_the_commit_is_said_to_be_made(site_head: Head) -> None:
+    said: list[str] = []
+    clock = ManualClock()
+    backend = Reporting(site_head, clock, node001=1)
+    backend.away = range(1, 100)
+    shell = Shell(backend, said.append, said.append, clock=clock)
+    line = "category use default; set softwareimage my-new-image; commit --wait --timeout 5"
+    assert await shell.run_line(line) == 1
+    assert "revision 2 is committed, but the head does not respond: connection refused" in said[-1]
+    assert "do not commit again" in said[-1]
+    assert not shell.left()
 
 
 async def test_a_commit_does_not_wait_for_ever(site_head: Head) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from tests.ui.transcripts.driving import Desk
 
 from bedplate.api.headapi import Result
+from bedplate.core.clock import ManualClock
 from bedplate.head.folder import creation, datafolder
+from bedplate.head.health import Health
 from bedplate.head.policy import Identity
 from bedplate.ui.local import LocalBackend
 
@@ -51,8 +54,20 @@ async def test_status_tells_state_health_and_revision_of_every_device(watching: 
         ["node002", "UP", "FAIL", ""],
         ["node003", "UNKNOWN", "UNKNOWN", ""],
     ]
-    assert rows(text)[2][5] == "Docker: the daemon does not answer"
+    assert rows(text)[2][6] == "Docker: the daemon does not answer"
     assert (await watching.do("device status")).splitlines()[-1] == "4 devices: 2 UP, 0 DOWN, 2 UNKNOWN"
+
+
+async def test_status_says_what_to_do_about_devices_that_stopped_reporting(
+    opened: datafolder.Opened, watching: Desk
+) -> None:
+    assert (await watching.type("device status")).err == ""
+    async with Health(opened.store, clock=ManualClock()) as yesterday:
+        await yesterday.record("node003")
+    said = await watching.type("device status")
+    assert said.err.startswith("note: node003 stopped reporting: see that the machine runs")
+    assert "2 UP, 1 DOWN" in said.out
+    assert (await watching.type("device status -s UP")).err == ""
 
 
 @pytest.mark.parametrize(
@@ -109,6 +124,32 @@ async def test_events_are_the_latest_notices_oldest_first(watching: Desk) -> Non
     assert not watching.shell.desk.shows_events
     await watching.do("events on")
     assert watching.shell.desk.shows_events
+
+
+async def test_item_162_monitoring_data_is_dumped_with_its_times(watching: Desk, opened: datafolder.Opened) -> None:
+    table = await watching.table("device use node002; dumpmonitoringdata -1h now Docker")
+    assert table.headers == ["Timestamp", "Value", "Info"]
+    assert [row[1:] for row in table.rows] == [["1.5", ""], ["FAIL", "the daemon does not answer"]]
+    assert all(re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", row[0]) for row in table.rows)
+    assert (await watching.table("dumpmonitoringdata -2h -1h Docker")).rows == []
+    (first, _) = json.loads(await watching.do("dumpmonitoringdata -d {} 2020/01/01 now Docker"))
+    assert first["Timestamp"].endswith("Z") and first["Value"] == 1.5
+    await watching.do("/")
+    assert len((await watching.table("device dumpmonitoringdata -n node00[1-2] -1d now Docker")).rows) == 3
+    assert "nothing" in (await watching.fails("device dumpmonitoringdata -n node001 -1h now nothing")).err
+    for line in ("dumpmonitoringdata -1h now Docker", "dumpmonitoringdata -n node001 yesterday now Docker"):
+        assert (await watching.fails(f"device {line}")).code == 2
+
+
+async def test_the_remedy_of_a_check_is_shown(watching: Desk, opened: datafolder.Opened) -> None:
+    health = await opened.health()
+    dead = Result(check="Docker", status="FAIL", info="dead", remedy="systemctl start docker")
+    await health.record("node003", [dead])
+    watching.leave()
+    backend = LocalBackend(opened.head, name="basecm10", identity=Identity.local("a"), health=opened.health)
+    desk = Desk(opened.head, backend=backend)
+    assert (await desk.table("device health node003")).column("Remedy") == ["systemctl start docker"]
+    assert (await desk.table("device health node003 Docker")).column("Remedy") == ["systemctl start docker"]
 
 
 async def test_wrong_states_and_places_are_usage(watching: Desk) -> None:

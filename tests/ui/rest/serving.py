@@ -13,16 +13,22 @@ from tests.head import sites
 from tests.head.committing import commit
 
 from bedplate.client import HeadClient
-from bedplate.core.clock import Clock
-from bedplate.head.access import USER, Access, Tokens
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.head.access import NODES, USER, Access
+from bedplate.head.enrolment import Issued
 from bedplate.head.entities import SCHEMA
+from bedplate.head.fleet import Fleet
+from bedplate.head.folder import pki
 from bedplate.head.health import Health
+from bedplate.head.images.serving import Transfers
+from bedplate.head.images.trees import Trees
 from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.policy import NODE
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.session import Edit
+from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
@@ -31,6 +37,25 @@ from bedplate.ui import rest
 KEY = base64.urlsafe_b64encode(bytes(range(32)))
 CA_KEY = "the-key-of-the-authority-7d1f"
 USERS = {"admin": "admin", "olga": "operator", "arno": "auditor"}
+
+
+class PlainIssuer:
+    """An authority of its own, in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.authority = pki.Authority.make("basecm10", clock.now())
+
+    def certify(self, csr: str, node: str, generation: int) -> Issued:
+        now = self._clock.now()
+        pem = self.authority.certify(csr.encode(), node, NODES, now, generation=generation)
+        return Issued(pem.decode(), pki.fingerprint(pem), now + pki.LEAF_LIFE)
+
+    def key_of(self, csr: str) -> str:
+        return pki.requested_key(csr.encode())
+
+    def bundle(self) -> str:
+        return self.authority.pair.certificate.decode()
 
 
 @dataclass
@@ -89,12 +114,16 @@ async def served(
         for name in ("node001", "node002"):
             if head.tree.find("device", name) is not None:
                 texts[name] = (await tokens.create(NODE, name, "test"))[1]
+        transfers = Transfers(Trees(str(folder / "images"), clock=clock, is_root=False), most=2)
+        issuer = PlainIssuer(clock or SystemClock())
+        fleet = Fleet(store, head, tokens, notices, health, issuer, transfers=transfers, clock=clock)
         service = rest.Service(
             head,
             Access(lambda: head.tree, tokens),
             notices,
             health,
             name="basecm10",
+            fleet=await fleet.open(),
             renderers=RENDERERS,
             limits=limits or rest.Limits(slowed_s=0.0),
             **({} if clock is None else {"clock": clock}),

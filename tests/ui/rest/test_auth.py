@@ -9,12 +9,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import USER, Access, Tokens
+from bedplate.head.access import USER, Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj
 from bedplate.head.policy import NODE
 from bedplate.head.signins import Failures
+from bedplate.head.tokens import Tokens
 from bedplate.head.tree import Tree
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.rest import auth
@@ -38,6 +39,15 @@ from bedplate.ui.rest import auth
         ("GET", "/api/v1/nodes/node001/desired", ("read", "node/node001")),
         ("POST", "/api/v1/nodes/node001/report", ("report", "node/node001")),
         ("GET", "/api/v1/nodes/node001/explain", ("read", "tree")),
+        ("POST", "/api/v1/nodes/node001/certificate", ("renew", "node/node001")),
+        ("POST", "/api/v1/nodes/node001/turns", ("report", "node/node001")),
+        ("POST", "/api/v1/nodes/node001/turns/x", ("report", "node/node001")),
+        ("GET", "/api/v1/turns", ("read", "turns")),
+        ("POST", "/api/v1/turns/x/release", ("edit", "turns")),
+        ("POST", "/api/v1/enrolments", ("enrol", "enrolments")),
+        ("GET", "/api/v1/enrolments", ("read", "enrolments")),
+        ("GET", "/api/v1/enrolments/x", ("read", "own enrolment")),
+        ("POST", "/api/v1/enrolments/x", ("edit", "enrolments")),
         ("GET", "/api/v1/nodes/node001/desired/../../../tree", ("read", "tree")),
         ("GET", "/metrics", ("read", "metrics")),
         ("PATCH", "/api/v1/what/ever/comes", ("edit", "tree")),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import re
 
 import aiohttp
+import msgspec
 import pytest
 from tests.ui.rest.serving import Served, served
 
@@ -131,6 +133,43 @@ async def test_a_report_may_not_hold_anything(http: aiohttp.ClientSession, serve
         async with http.post("/api/v1/nodes/node001/report", json=body) as answer:
             assert answer.status == 400, body
     assert server.health.of("node001") is None
+
+
+async def test_a_flood_of_reports_is_a_share_of_one_node(tmp_path: pathlib.Path) -> None:
+    """104 reports of the largest size: a rate, a share of the notices, and a bound of what they cost, for each node."""
+    lines = [{"kind": "file", "name": f"/etc/{number}" + "x" * 200, "verb": "written"} for number in range(500)]
+    body = {
+        "applied": 1,
+        "actions": lines,
+        "failures": [line | {"text": "y" * 200} for line in lines],
+        "results": [{"check": "disk", "status": "FAIL", "info": "z" * 200}],
+    }
+    sent = msgspec.json.encode(body)
+    clock = ManualClock()
+    async with (
+        served(tmp_path, clock=clock) as server,
+        aiohttp.ClientSession(server.url) as http,
+        server.client() as reader,
+    ):
+
+        async def report(node: str) -> tuple[int, str | None]:
+            headers = {"Authorization": f"Bearer {server.tokens[node]}", "Content-Type": "application/json"}
+            async with http.post(f"/api/v1/nodes/{node}/report", data=sent, headers=headers) as answer:
+                return answer.status, answer.headers.get("Retry-After")
+
+        answers = [await report("node001") for _ in range(104)]
+        assert answers == [(200, None)] * 60 + [(429, "1")] * 44
+        told = await reader.notices(1000, host="node001")
+        assert len(told) == 100, "not the 60,000 that these reports would make"
+        assert re.match(r"\d+ more events of this node were left out", told[0].text)
+        assert sum(len(notice.text) for notice in told) < 100_000
+        assert len(server.notices.latest(10**6)) == 100, "nothing else is in memory"
+        assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 4 << 20, "nor on the disk; it was 82 MB"
+        # Another node has a share of its own, and this one has it again after a while.
+        assert await report("node002") == (200, None)
+        await clock.advance(60.0)
+        assert await report("node001") == (200, None)
+        assert 110 <= len(await reader.notices(1000, host="node001")) <= 120
 
 
 async def test_nodes_are_listed_with_what_is_known_of_them(tmp_path: pathlib.Path) -> None:

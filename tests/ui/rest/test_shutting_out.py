@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 
 import aiohttp
 import pytest
@@ -13,8 +14,10 @@ from tests.ui.rest.serving import Served, served
 from tests.waiting import DEADLINE_S, until
 
 from bedplate.core.clock import ManualClock
+from bedplate.head.access import USER
 from bedplate.head.notices import Notices
 from bedplate.head.signins import Failures
+from bedplate.head.tokens import Tokens
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui import rest
 from bedplate.ui.rest import app
@@ -62,6 +65,44 @@ async def test_an_event_stream_ends_with_its_credential(
             rest_ = await answer.content.read()
         assert b"after the end" not in rest_ and b"revision" not in rest_
     await until(lambda: not beating.service.registry.get_sample_value("bedplate_head_event_readers"))
+
+
+async def test_an_event_stream_ends_when_its_token_expires(tmp_path: pathlib.Path) -> None:
+    clock = ManualClock()
+    async with served(tmp_path, clock=clock) as server:
+        tokens = server.service.access.tokens
+        _, server.tokens["arno"] = await tokens.create(USER, "arno", "short", lasts=timedelta(hours=1))
+        async with session_of(server, "arno") as http, http.get("/api/v1/events") as answer:
+            await answer.content.readuntil(b"\n\n")
+            clock.jump(3599)
+            await server.notices.add("node001", "before the end")
+            async with asyncio.timeout(DEADLINE_S):
+                assert b"before the end" in await answer.content.readuntil(b"before the end")
+                clock.jump(1)
+                await server.notices.add("node001", "after it")
+                assert b"after it" not in await answer.content.read()
+
+
+async def test_ordinary_events_ask_for_credentials_once_per_stream(
+    beating: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, find = [], Tokens.find
+    monkeypatch.setattr(Tokens, "find", lambda self, text: asked.append(text) or find(self, text))  # type: ignore[func-returns-value]
+    streams, events = 10, 40
+    async with session_of(beating, "arno") as http:
+        answers = [await http.get("/api/v1/events") for _ in range(streams)]
+        for number in range(events):
+            session = beating.head.session()
+            session.set(("device", "node001"), "notes", f"event {number}.")
+            await commit_session(beating.head, session)
+            async with asyncio.timeout(DEADLINE_S):
+                for answer in answers:
+                    await answer.content.readuntil(f"event {number}.".encode())
+        assert len(asked) == 2 * streams, f"at the request and at its first event, not at each of {streams * events}"
+        await disable(beating, "arno")
+        async with asyncio.timeout(DEADLINE_S):
+            for answer in answers:
+                await answer.content.read()
 
 
 async def test_a_long_poll_ends_with_its_credential(beating: Served) -> None:

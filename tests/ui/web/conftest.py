@@ -12,12 +12,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.head import sites
 from tests.head.committing import commit
+from tests.ui.rest.serving import PlainIssuer
 from tests.ui.web.reading import Reader
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import USER, Access, Tokens
+from bedplate.head.access import USER, Access
 from bedplate.head.daemon import Service
 from bedplate.head.entities import SCHEMA
+from bedplate.head.fleet import Fleet
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj
@@ -25,6 +27,7 @@ from bedplate.head.render import RENDERERS
 from bedplate.head.service import Head
 from bedplate.head.session import Edit
 from bedplate.head.sittings import Sittings
+from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.web import mount
@@ -71,6 +74,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
             name="basecm10",
             clock=clock,
             sittings=Sittings(store, Vault(KEY)),
+            fleet=await Fleet(store, head, tokens, notices, health, PlainIssuer(clock), clock=clock).open(),
         )
         app = web.Application()
         mount(app, service)

@@ -154,6 +154,50 @@ def test_an_event_of_somebody_else_appears_without_a_reload(chromium: Browser, d
         assert all(each.page.evaluate("window.isTheSamePage") for each in (one, other))
 
 
+def test_a_roll_out_is_followed_live_and_stopped_by_hand(chromium: Browser, daemon: Served) -> None:
+    """Nodes report; an open page shows it without a reload, at both widths."""
+    nodes = ["node001", "node002", "node003", "node004"]
+
+    def report(*names: str) -> None:
+        for name in names:
+            request = urllib.request.Request(
+                f"{daemon.url}/api/v1/nodes/{name}/desired", headers={"Authorization": f"Bearer {token(daemon)}"}
+            )
+            context: ssl.SSLContext = headprograms.trust(daemon.data)
+            with urllib.request.urlopen(request, timeout=DEADLINE_MS / 1000, context=context) as response:
+                state, etag = json.loads(response.read()), response.headers["ETag"].strip('"')
+            told = {"applied": state["revision"], "digest": etag}
+            _asked(daemon, f"/api/v1/nodes/{name}/report", json.dumps(told).encode(), method="POST")
+
+    report(*nodes)
+    cmsh(daemon, "category use desk; set installmode FULL; commit --batch 2 --settle 86400")
+    with browsing.window(chromium, daemon.url) as one, browsing.window(chromium, daemon.url, PHONE) as other:
+        for each in (one, other):
+            each.sign_in(token(daemon))
+            each.open("/rollout")
+            each.page.locator("body[data-stream=open]").wait_for()
+            each.page.evaluate("window.isTheSamePage = true")
+            expect(each.page.locator("#rollout-nodes tbody tr", has_text="node002")).to_contain_text("pending")
+            assert each.fits()
+        report("node001", "node002")
+        for each in (one, other):
+            row = each.page.locator("#rollout-nodes tbody tr", has_text="node002")
+            expect(row).to_contain_text("applied")
+            assert each.page.evaluate("window.isTheSamePage")
+        one.page.get_by_role("button", name="Pause").click()
+        one.has("Paused by admin.")
+        expect(other.page.get_by_role("button", name="Go on", exact=True)).to_be_visible()
+        expect(other.page.locator("#rollout-now")).to_contain_text("paused")
+        one.open("/show/device/node001")
+        one.page.locator("body[data-stream=open]").wait_for()
+        expect(one.page.locator("#agent")).to_contain_text("The node is what it should be")
+        other.page.get_by_role("button", name="Undo on all nodes").click()
+        other.has("is undone.")
+        expect(one.page.locator("#agent")).to_contain_text("install_mode")
+        assert one.fits()
+    assert "undone" in cmsh(daemon, "rollout")
+
+
 def test_lists_are_filtered_while_typing_and_sorted_by_a_click(chromium: Browser, daemon: Served) -> None:
     with browsing.window(chromium, daemon.url) as one:
         one.sign_in(token(daemon))
@@ -257,9 +301,9 @@ def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Bro
         assert SECRET not in daemon.log()
 
 
-def _asked(daemon: Served, address: str, put: bytes | None = None) -> str:
+def _asked(daemon: Served, address: str, put: bytes | None = None, *, method: str = "PUT") -> str:
     headers = {"Authorization": f"Bearer {token(daemon)}", "Content-Type": "application/json"}
-    method = "GET" if put is None else "PUT"
+    method = "GET" if put is None else method
     request = urllib.request.Request(daemon.url + address, put, headers, method=method)
     context: ssl.SSLContext = headprograms.trust(daemon.data)
     with urllib.request.urlopen(request, timeout=DEADLINE_MS / 1000, context=context) as response:
@@ -304,6 +348,7 @@ def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemo
         for address in (
             "/",
             "/health",
+            "/rollout",
             "/roles",
             "/appgroups",
             "/show/device",

@@ -8,11 +8,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from tests.head.committing import commit_session
+from tests.head.csrs import csr
 from tests.ui.web.conftest import Place
 
+from bedplate.api.headapi import EnrolmentRequest
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import NODES, USER, USERS
 from bedplate.head.folder import pki
+from bedplate.head.policy import ENROL
 from bedplate.ui.web import credentials
 
 
@@ -65,6 +68,17 @@ async def test_users_tokens_and_certificates_are_listed_by_their_ends(place: Pla
     assert len(shown[0]["Fingerprint"]) == 16
     assert "2 credentials end within 30 days." in page.text
     assert "2 credentials end within 30 days." in (await (await place.reader()).get("/")).text
+
+
+async def test_the_certificate_of_an_enrolled_node_is_listed_before_it_is_used(place: Place) -> None:
+    _, text = await place.tokens.create(ENROL, "node001", "", uses=1, lasts=timedelta(hours=1))
+    machine, fleet = place.service.access.by_token(text), place.service.fleet
+    assert machine is not None and fleet is not None
+    await fleet.enrolments.ask(machine, EnrolmentRequest(csr=csr()))
+    page = await (await place.reader()).get("/credentials")
+    (shown,) = page.rows("Fingerprint")
+    assert (shown["Subject"], shown["Of"], shown["Last used"]) == ("node001", "node", "")
+    assert "within 30 days" not in page.text, "tokens of enrolments always end soon"
 
 
 async def test_a_token_is_made_and_its_text_is_shown_once(place: Place) -> None:

@@ -58,7 +58,9 @@ async def test_what_happens_comes_with_names_and_without_values(place: Place) ->
     kind, data, _ = await stream.next()
     assert (kind, data["host"], data["text"]) == ("notice", "node001", "Service nginx was reloaded")
     await place.service.health.record("node001", [Result("disk", "FAIL")])
-    kind, data, _ = await stream.next()
+    told = {kind: data for kind, data, _ in [await stream.next(), await stream.next()]}
+    assert told["progress"] == {"nodes": 1}, "it reports for the first time"
+    kind, data = "health", told["health"]
     assert (kind, data["node"], data["check"], data["status"]) == ("health", "node001", "disk", "FAIL")
 
 
@@ -102,6 +104,22 @@ async def test_the_list_shows_commits_and_notices_newest_first(place: Place) -> 
         ("revision", "setup"),
     ]
     assert rows[0]["What"] == "Revision 2 last device[node001]"
+
+
+async def test_the_stream_of_a_login_that_was_read_again_ends_and_its_browser_opens_another(place: Place) -> None:
+    """Nobody would tell the older value of the login that its user signed out."""
+    reader = await place.reader("auditor")
+    stream = await opened(reader)
+    assert place.service.sittings is not None
+    number = next(cookie.value for cookie in reader.client.session.cookie_jar)
+    kept = await place.service.sittings.read(number)
+    assert kept is not None
+    await place.service.sittings.write(number, kept.sitting, kept.seen)
+    await reader.get("/")
+    await place.service.notices.add("node001", "one that wakes the stream")
+    async with asyncio.timeout(DEADLINE_S):
+        assert b"wakes" not in await stream._response.content.read()
+    await opened(reader)
 
 
 @pytest.mark.parametrize("how", ["token", "logout", "user", "silence"])

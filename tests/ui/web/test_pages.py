@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -12,6 +13,8 @@ from tests.ui.web.reading import Page, Reader
 from bedplate.api.headapi import Result
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
+from bedplate.head.policy import Identity
+from bedplate.head.rollout import Batches
 from bedplate.head.session import Edit
 from bedplate.ui.web import links
 from bedplate.ui.web.engine import SECURITY
@@ -19,6 +22,8 @@ from bedplate.ui.web.engine import SECURITY
 EVERYWHERE = [
     "/",
     "/health",
+    "/images",
+    "/rollout",
     "/roles",
     "/appgroups",
     "/credentials",
@@ -55,6 +60,20 @@ async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
     assert "2 UP 0 DOWN 6 UNKNOWN 1 FAIL" in page.text
     assert "first tree" in page.text
     assert "node002 Check disk failed: full" in page.text
+
+
+async def test_the_overview_shows_a_roll_out_while_it_is_under_way(place: Place) -> None:
+    fleet, reader = place.service.fleet, await place.reader()
+    assert fleet is not None
+    assert "Roll-out of" not in (await reader.get("/")).text
+    category = place.head.tree.get(("category", "gpu-nodes"))
+    edit = Edit("category", "gpu-nodes", category, category.with_value("software_image", "my-new-image"))
+    hold = functools.partial(fleet.rollouts.hold, Batches("1"), "anna")
+    await place.head.commit_as(Identity.local("anna"), [edit], before_write=hold)
+    text = (await reader.get("/")).text
+    assert "Roll-out of revision 2 running" in text and "1 of 2 nodes have it, 1 at a time" in text
+    await fleet.rollouts.act(Identity.local("anna"), "undo")
+    assert "1 of 2 nodes have it" not in (await reader.get("/")).text
 
 
 async def test_a_machine_that_fell_silent_is_down(place: Place) -> None:

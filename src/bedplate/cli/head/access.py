@@ -18,6 +18,8 @@ from bedplate.head.folder.datafolder import Folder
 
 __all__ = ["COMMANDS", "joined"]
 
+_LONGEST_TOKEN_S = 31 * 86400
+
 
 @click.group(
     epilog=display.examples(
@@ -35,30 +37,94 @@ def token() -> None:
         "bedplate head token create anna --data ./site --name laptop --days 90 > token",
         "bedplate head token create node001 --node --data ./site",
         "bedplate head token create head2 --join --data ./site > join.token    for bedplate head join",
+        "bedplate head token create --enrol node001 --data ./site > node001.token    for its agent, once",
+        "bedplate head token create --enrol-category default --uses 20 --lasts 1h --data ./site > new.token",
     ),
 )
-@click.argument("subject")
+@click.argument("subject", default="")
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token is for its agent only.")
 @click.option("--join", "is_join", is_flag=True, help="SUBJECT is a new head node: the token is for one `head join`.")
+@click.option("--enrol", default="", metavar="NODE", help="The token enrols the agent of this device, once.")
+@click.option("--enrol-category", default="", metavar="CATEGORY", help="The token enrols new nodes of this category.")
+@click.option(
+    "--uses",
+    type=click.IntRange(1, 100_000),
+    default=None,
+    help="With --enrol-category: how many nodes it enrols.  [default: 1]",
+)
+@click.option("--lasts", default="", metavar="DURATION", help="How long it enrols, such as 30m or 24h.  [default: 1h]")
+@click.option("--replace", is_flag=True, help="Also enrol a device that has a certificate; that one is revoked.")
 @click.option("--name", default="", help="What it is for.")
 @click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is valid; 0: until it is revoked.")
 @display.output_option
-def create(subject: str, data: Path, is_node: bool, is_join: bool, name: str, days: int, output: str) -> None:
-    """Create a token for the user (or node) SUBJECT and print only the token on standard output."""
+def create(
+    subject: str,
+    data: Path,
+    is_node: bool,
+    is_join: bool,
+    enrol: str,
+    enrol_category: str,
+    uses: int | None,
+    lasts: str,
+    replace: bool,
+    name: str,
+    days: int,
+    output: str,
+) -> None:
+    """Create a token for the user (or node) SUBJECT and print only the token on standard output.
+
+    With --enrol or --enrol-category it is for the agent of a machine that is to become a node: it names the site's
+    authority, and is spent by the enrolment that it is used for.
+    """
     from bedplate.head.folder import administration
 
+    enrols = enrol or enrol_category
     if is_join and (is_node or days):
         raise click.UsageError("--join is not for a node, and its token is good for a day")
-    kind = "join" if is_join else "node" if is_node else "user"
-    about, text = run(administration.create_token(Folder.find(data), subject, kind=kind, name=name, days=days))
+    if sum(map(bool, (subject, enrol, enrol_category))) != 1:
+        raise click.UsageError("give one of SUBJECT, --enrol NODE and --enrol-category CATEGORY")
+    if enrols and (is_join or is_node or days):
+        raise click.UsageError("--node, --join and --days are not for enrolments; --lasts says how long a token enrols")
+    if (uses is not None and not enrol_category) or ((lasts or replace) and not enrols):
+        raise click.UsageError("--uses is for --enrol-category; --lasts and --replace are for enrolments")
+    kind = "enrol" if enrol else "enrol-category" if enrol_category else ""
+    kind = kind or ("join" if is_join else "node" if is_node else "user")
+    subject = subject or enrols
+    about, text = run(
+        administration.create_token(
+            Folder.find(data),
+            subject,
+            kind=kind,
+            name=name,
+            days=days,
+            uses=uses or 1,
+            lasts_s=_seconds(lasts),
+            replace=replace,
+        )
+    )
     if output == "json":
         display.show(output, (), (), {"token": text, "about": about})
         return
     click.echo(text)
     until = f"until {about.expires}" if about.expires else "until revoked"
+    times = f"{about.uses} times" if about.uses > 1 else "once"
     owner = f"for {subject} to join, once" if is_join else f"of {kind} {subject}"
+    if enrols:
+        owner = f"to enrol {'new nodes of ' if enrol_category else ''}{subject}, {times}"
     click.echo(f"token {about.id} {owner}, good {until}", err=True)
+
+
+def _seconds(text: str) -> float:
+    from bedplate.core.duration import parse_duration
+
+    try:
+        seconds = parse_duration(text) if text else 0.0
+    except ValueError as wrong:
+        raise click.UsageError(f"--lasts: {wrong}") from None
+    if text and not 1 <= seconds <= _LONGEST_TOKEN_S:
+        raise click.UsageError(f"--lasts {text} must be from 1s to {_LONGEST_TOKEN_S // 3600:.0f}h")
+    return seconds
 
 
 @token.command(
@@ -74,10 +140,14 @@ def list_(data: Path, output: str) -> None:
 
     tokens = run(administration.list_tokens(Folder.find(data)))
     rows = [
-        (record.id, record.kind, record.subject, record.name, record.created, record.expires or "never", record.used)
+        (
+            *(record.id, record.kind, record.subject, record.name, record.created, record.expires or "never"),
+            *(record.used, f"{record.left} of {record.uses}" if record.uses else ""),
+        )
         for record in tokens
     ]
-    display.show(output, ("id", "kind", "subject", "name", "created", "expires", "last used"), rows, tokens)
+    headers = ("id", "kind", "subject", "name", "created", "expires", "last used", "uses left")
+    display.show(output, headers, rows, tokens)
 
 
 @token.command(

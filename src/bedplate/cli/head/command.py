@@ -139,9 +139,41 @@ def _etcd_options(command: F) -> F:
     metavar="SECONDS",
     help="With an etcd: time without a renewal by the active head after which another one takes over.",
 )
+@click.option(
+    "--images",
+    type=click.Path(file_okay=False),
+    default="/cm/images",
+    show_default=True,
+    metavar="DIR",
+    help="Folder of the trees of software images; it stands for /cm/images in their paths.",
+)
+@click.option(
+    "--transfers",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="How many nodes get or give an image at the same time; the others wait.",
+)
+@click.option(
+    "--down-after",
+    type=click.FloatRange(min=1.0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A node that has not reported for so long is DOWN; agents report at least every 100 s (alive in agent.toml).",
+)
 @_etcd_options
 def serve(
-    data: Path, port: int | None, bind: str, advertise: str, takeover_after: float, store: str | None, **etcd: str
+    data: Path,
+    port: int | None,
+    bind: str,
+    advertise: str,
+    takeover_after: float,
+    images: str,
+    transfers: int,
+    down_after: float,
+    store: str | None,
+    **etcd: str,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -158,7 +190,8 @@ def serve(
         raise errors.Invalid(f"--advertise {advertise} must be an https URL", hint="write https://HOST:PORT")
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or daemon.PORT
-    served = daemon.Daemon(folder, daemon.Options(bind, at, advertise, chosen, takeover_after), web.serve)
+    options = daemon.Options(bind, at, advertise, chosen, takeover_after, images, transfers, down_after)
+    served = daemon.Daemon(folder, options, web.serve)
     stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
 
 
@@ -286,6 +319,37 @@ def _content(content: Content) -> str:
     return (
         f"the head {content.name}: revisions 1 to {content.revision}, {content.objects} objects, "
         f"{content.tokens} tokens"
+    )
+
+
+@head.command(
+    name="agent-archive",
+    short_help="Let nodes fetch an archive of the agent.",
+    epilog=display.examples(
+        "bedplate head agent-archive dist/bedplate-agent-0.9.0-linux-amd64.tar.gz --data ./site",
+        "bedplate head agent-archive dist/bedplate-agent-0.9.0-linux-*.tar.gz --data ./site",
+    ),
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@data_option
+@display.output_option
+def agent_archive(files: tuple[Path, ...], data: Path, output: str) -> None:
+    """Copy archives of one version of the agent into the data folder, and print what to set for nodes to run it.
+
+    Nothing changes on any node before that is set. Each head node needs the archives.
+    """
+    from bedplate.head.agentarchives import ARCHIVES, Archives
+
+    store = Archives(Folder.find(data).file(ARCHIVES))
+    added = [store.add(file) for file in files]
+    if len({archive.version for archive in added}) > 1:
+        raise click.UsageError("give archives of one version")
+    if output == "json":
+        display.show(output, (), (), [archive._asdict() for archive in added])
+        return
+    archives = ",".join(f"{archive.architecture}={archive.digest}" for archive in added)
+    click.echo(
+        f"category use default; set agentversion {added[0].version}; set agentarchives {archives}; commit --wait"
     )
 
 

@@ -4,13 +4,15 @@ In: flags; data of an earlier run in the data folder. Out: a kubeconfig, a line 
 lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free. The
 nodes join tainted; the cloud controller manager initialises them from the simulated site, and follows its machines when
 they stop, terminate and come back. The IPAM controller gives every node a block of two pools, from which pods that come
-and go get addresses. The head has devices of its own (`uphead`).
+and go get addresses. The devices of the head are the machines of the cluster: each of the first 20 has an agent in a
+folder of its own (`sandboxes`), and the head writes its labels into the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import shlex
 import shutil
@@ -32,6 +34,7 @@ from bedplate.sim import fleet as fleets
 
 if TYPE_CHECKING:
     from bedplate.cli import clusterview
+    from bedplate.cli.up.sandboxes import Sandboxes
     from bedplate.cli.up.site import Site
     from bedplate.cli.up.uphead import UpHead
     from bedplate.cloud.manager.assembly import Assembly
@@ -39,11 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = ["up"]
 
+_LOG = logging.get_logger("up")
+_NETWORK = ipaddress.IPv4Network("10.141.0.0/16")
+_LABELS_S, _CALM_LOOKS = 3.0, 8
+
 EXAMPLES = """
 \b
 Examples:
-  bedplate up                          50 nodes, live view
-  bedplate up --nodes 1000 --plain     lines instead of a live view
+  bedplate up                          20 machines, live view
+  bedplate up --nodes 1000 --plain     lines instead of a live view; the first 20 have an agent
   bedplate up --data ~/try             keep the data somewhere else
   bedplate up --calm                   no machine stops or terminates, no pod comes or goes by itself
   bedplate up --no-head                without the head and its page
@@ -64,9 +71,7 @@ class Options:
 @click.option(
     "--data", type=click.Path(path_type=Path), default=Path(".bedplate"), show_default=True, help="Folder for state."
 )
-@click.option(
-    "--nodes", type=click.IntRange(0, 10_000), default=50, show_default=True, help="How many simulated nodes."
-)
+@click.option("--nodes", type=click.IntRange(0, 10_000), default=20, show_default=True, help="How many machines.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -82,8 +87,8 @@ class Options:
 def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool, has_head: bool) -> None:
     """Run an embedded API server, a simulated site, its nodes, the cloud manager, address management and a head here.
 
-    The head has 20 simulated devices in two categories, apart from the nodes of the API server; its page and a shell to
-    try are printed.
+    One site: the devices of the head, the machines of the cloud and the nodes of the cluster are the same. Up to 20
+    have a real agent, with a folder below --data as its root. The head's page and a shell to try are printed.
     """
     options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm, has_head)
     with contextlib.ExitStack() as files:
@@ -145,7 +150,9 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
     settings = config.load(kubeconfig, environ=os.environ).with_rate(-1, 0).with_user_agent("bedplate-sim")
     async with Client(settings) as client, BmmCloud() as cloud:
         await demopools.install(client)
-        fleet = fleets.assemble(client, options.nodes, shape=machines.Shape(is_uninitialized=True))
+        # The addresses and names that the head's first tree gives them.
+        shape = machines.Shape(is_uninitialized=True, network=_NETWORK)
+        fleet = fleets.assemble(client, options.nodes, shape=shape, digits=3)
         networks = podnets.PodNetworks(fleet.manager, options.data / "ipam")
         fleet.kubelets.networks = networks
         events = fleet.manager.cache(resources.EVENTS)
@@ -167,7 +174,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
             shown = options.data / config_file.name
             more += [f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {shown}", _next_step()]
             click.echo("\n".join(more))
-            async with _head(options) as head:
+            async with _head(options, kubeconfig, site, fleet) as head:
                 if head is not None:
                     more += head.lines()
                     click.echo("\n".join(head.lines()))
@@ -184,14 +191,43 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
 
 
 @contextlib.asynccontextmanager
-async def _head(options: Options) -> AsyncIterator[UpHead | None]:
+async def _head(options: Options, kubeconfig: Path, site: Site, fleet: fleets.Fleet) -> AsyncIterator[UpHead | None]:
+    """The head, once its labels are on the nodes; its machines come while others look at it."""
     if not options.has_head:
         yield None
         return
-    from bedplate.cli.up import uphead
+    from bedplate.cli.up import sandboxes, uphead
 
-    async with uphead.serving(options.data / "head") as head:
-        yield head
+    machines = sandboxes.Sandboxes(options.data / "machines", site)
+    count = min(options.nodes, uphead.NODES)
+    serving = uphead.serving(options.data / "head", nodes=count, kubeconfig=kubeconfig, controller=machines.switch_on)
+    async with serving as head:
+        await _labelled(fleet)
+        living = asyncio.create_task(_live(machines, head))
+        try:
+            yield head
+        finally:
+            living.cancel()
+            await asyncio.wait({living})
+
+
+async def _live(machines: Sandboxes, head: UpHead) -> None:
+    """Without agents the rest goes on."""
+    try:
+        await machines.run(head.url, head.authority, head.client)
+    except* (errors.BedplateError, OSError) as group:
+        _LOG.error("up.machines_without_agents", error=errors.describe(group.exceptions[0]))
+
+
+async def _labelled(fleet: fleets.Fleet) -> None:
+    """Until the head has written what its tree says of the nodes: nothing new for a moment, or nothing at all."""
+    from bedplate.head.kubenodes import ANNOTATION
+
+    deadline, seen, still = time.monotonic() + _LABELS_S, 0, 0
+    while time.monotonic() < deadline and still < _CALM_LOOKS:
+        count = sum(ANNOTATION in node.metadata.annotations for node in fleet.nodes)
+        seen, still = count, still + 1 if count == seen > 0 else 0
+        await asyncio.sleep(0.05)
 
 
 def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:

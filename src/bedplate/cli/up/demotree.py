@@ -13,7 +13,7 @@ from bedplate.head.schema.ranges import natural
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
 
-__all__ = ["GPU_CATEGORY", "stage"]
+__all__ = ["CLUSTER", "GPU_CATEGORY", "stage"]
 
 GPU_CATEGORY = "gpu"
 CLUSTER = "default"

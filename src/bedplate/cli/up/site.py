@@ -1,8 +1,9 @@
 """A simulated BMM site under a fleet of simulated kubelets: when a machine stops, its kubelet falls silent.
 
-In: a fleet, a client, the cloud's schedule. Out: machines and nodes that stay in step: a stopped or terminated machine
-makes its node NotReady, one that is back registers it again, a replaced one only after the old Node object is gone.
-What becomes of the Node objects meanwhile is the cloud controller manager's work, not done here.
+In: a fleet, a client, the cloud's schedule, and which kubelets run where machines have agents. Out: machines and nodes
+that stay in step: a stopped or terminated machine, or one without its kubelet, makes its node NotReady, one that is
+back registers it again, a replaced one only after the old Node object is gone. What becomes of the Node objects
+meanwhile is the cloud controller manager's work, not done here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -21,8 +23,9 @@ from bedplate.runtime.cache import Cache
 from bedplate.sim import kubelets
 from bedplate.sim.clouds import BmmCloud, BmmMachine
 from bedplate.sim.clouds.schedule import Churn, Schedule
+from bedplate.sim.machines import Machine
 
-__all__ = ["CHURN", "LEASE", "Site", "write_config"]
+__all__ = ["CHURN", "LEASE", "RUNNING", "Site", "write_config"]
 
 log = logging.get_logger("up.site")
 CHURN = Churn(stop_every_s=45.0, stopped_for_s=25.0, terminate_every_s=90.0, replaced_after_s=30.0)
@@ -45,6 +48,7 @@ class Site:
         self._schedule = Schedule(cloud, churn) if churn is not None else None
         self._time = time
         self._down: set[str] = set()
+        self._without: set[str] = set()
         self._changed: set[str] = set()
         self._calls = deque([(time.monotonic(), 0)])
         for machine in fleet.machines.values():
@@ -61,6 +65,30 @@ class Site:
     def calls_per_minute(self) -> int:
         """Calls of the cloud's API in the last minute."""
         return self.cloud.journal.count() - self._calls[0][1]
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """The machines that are nodes here."""
+        return self._fleet.machines
+
+    def state(self, name: str) -> str:
+        """What the cloud calls a machine's state; empty for one that it does not have."""
+        try:
+            return self.cloud.get(name).state
+        except errors.NotFound:
+            return ""
+
+    def kubelet(self, name: str, *, runs: bool) -> None:
+        """Whether the kubelet of a machine runs."""
+        (self._without.discard if runs else self._without.add)(name)
+        self._changed.add(name)
+
+    async def resize(self, name: str, pods: int) -> None:
+        """Let a node take so many pods."""
+        try:
+            await self._fleet.resize(name, pods)
+        except errors.BedplateError as err:
+            log.v(2).info("up.node_not_resized", node=name, error=str(err))
 
     async def forget_strangers(self, client: Client) -> None:
         """Delete what an earlier run left: Nodes of machines that have been replaced since, and its leader's Lease.
@@ -95,7 +123,7 @@ class Site:
             await self._time.sleep(LOOK_EVERY_S)
 
     async def _compare(self, name: str, machine: BmmMachine | None) -> None:
-        if machine is None or machine.state != RUNNING:
+        if machine is None or machine.state != RUNNING or name in self._without:
             if name not in self._down:
                 await self._lose(name)
         elif name in self._down:

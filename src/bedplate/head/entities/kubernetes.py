@@ -9,7 +9,7 @@ from bedplate.head.entities.base import ExcludeListSnippet, Named
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Group, Key, Look, Submode
-from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Path, Port, SecretText, Text
+from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Path, Port, SecretText, Seed, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = [
@@ -137,7 +137,9 @@ class KubeCluster(Named):
     notes = Field("Notes", Text(), doc="free text")
     version = Field("Version", Text(), doc="package version, as the package manager writes it")
     trusted_domains = Field(
-        "Trusted domains", ListOf(Text()), doc="names in the certificates; the first is the external one"
+        "Trusted domains",
+        ListOf(Text()),
+        doc="names in the certificates of the API servers; the first is the external one",
     )
     module_file_template = Field("Module file template", Blob(), doc="template of the environment module")
     kubeadm_init_file = Field("Kubeadm init file", Blob(), doc="configuration for kubeadm init and join")
@@ -177,7 +179,7 @@ class EtcdCluster(Named):
     noun = "etcd cluster"
     groups = (
         Group("Timing", ("name", "election_timeout", "heart_beat_interval")),
-        Group("Members", ("ca", "ca_key", "member_certificate", "member_certificate_key")),
+        Group("Members", ("authority", "ca", "ca_key", "member_certificate", "member_certificate_key")),
         Group("Clients", ("client_ca", "client_certificate", "client_certificate_key"), is_rare=True),
     )
 
@@ -192,3 +194,8 @@ class EtcdCluster(Named):
     )
     client_certificate = Field("Client Certificate", Path(), doc="--cert-file")
     client_certificate_key = Field("Client Certificate Key", Path(), doc="--key-file")
+    authority = Field(
+        "Authority",
+        Seed(),
+        doc="generate: an authority of the cluster's own; members get its certificate and their own, unless CA is set",
+    )

@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 INSTALL_MODES = ("AUTO", "FULL", "NOSYNC")
+EDITS = ("RESTORE", "REPORT", "KEEP")
+AGENT_VERSION = Text(r"[0-9][0-9A-Za-z.+~-]{0,63}", "a version, such as 0.9.0")
+AGENT_ARCHIVES = ListOf(Text(r"[a-z0-9_]+=[0-9a-f]{64}", "an architecture and the SHA-256 of its archive, amd64=..."))
+EDIT_PATHS = ListOf(Text(rf"/[^\s,=]*=({'|'.join(EDITS)})", "a path pattern and what is done, such as /etc/motd=KEEP"))
 
 
 class Service(Entity):
@@ -65,6 +69,10 @@ def _services() -> Submode:
     return Submode("Services", Service, doc="services set here, in addition to those of roles")
 
 
+def _excludes(mode: str, when: str) -> Field:
+    return Field(f"Exclude list {mode}", ListOf(Text()), doc=f"path patterns (of rsync) left alone {when}")
+
+
 class SoftwareImage(Named):
     """A directory tree that is put onto nodes."""
 
@@ -88,14 +96,45 @@ class Category(Named):
     columns = ("software_image",)
     groups = (
         Group("Identity", ("name", "notes")),
-        Group("Provisioning", ("software_image", "install_mode")),
+        Group("Provisioning", ("software_image", "install_mode", "enrolment")),
+        Group(
+            "Exclude lists",
+            ("exclude_list_sync", "exclude_list_full", "exclude_list_update", "exclude_list_grab"),
+            is_rare=True,
+        ),
         Group("Services", ("roles", "services")),
+        Group("Agent", ("hand_edits", "hand_edit_paths", "agent_version", "agent_archives"), is_rare=True),
     )
 
     software_image = Field("Software image", Reference("softwareimage"), doc="the image of its nodes")
     install_mode = Field("Install mode", Choice(INSTALL_MODES), "AUTO", doc="how its nodes are installed at boot")
+    enrolment = Field(
+        "Enrolment",
+        Choice(("TOKEN", "APPROVAL")),
+        "TOKEN",
+        doc="whether a token is enough to enrol its nodes, or an administrator approves each",
+    )
+    exclude_list_sync = _excludes("sync", "when a node syncs at boot")
+    exclude_list_full = _excludes("full", "by a full installation")
+    exclude_list_update = _excludes("update", "by an image update of a running node")
+    exclude_list_grab = _excludes("grab", "when an image is created from a node")
     roles = _roles()
     services = _services()
+    hand_edits = Field(
+        "Hand edits",
+        Choice(EDITS),
+        "",
+        doc="what agents do about files that people changed; default: as their own settings say",
+    )
+    hand_edit_paths = Field("Hand edit paths", EDIT_PATHS, doc="the same for single paths, by pattern")
+    agent_version = Field(
+        "Agent version",
+        AGENT_VERSION,
+        doc="the version that agents replace themselves by; default: they stay as they are",
+    )
+    agent_archives = Field(
+        "Agent archives", AGENT_ARCHIVES, doc="the SHA-256 of that version's archive, by architecture"
+    )
     notes = Field("Notes", Text(), doc="free text")
 
 
@@ -217,6 +256,7 @@ class PhysicalNode(_Device):
         Group("Network", ("mac", "ip", "network", "interfaces")),
         Group("Provisioning", ("software_image", "install_mode", "next_install_mode", "data_node")),
         Group("Services", ("roles", "services")),
+        Group("Agent", ("hand_edits", "hand_edit_paths", "agent_version", "agent_archives"), is_rare=True),
     )
 
     category = Field("Category", Reference("category"), doc="the category it belongs to")
@@ -233,6 +273,21 @@ class PhysicalNode(_Device):
     data_node = Field("Data node", Bool(), False, doc="contains data: wiping it needs a confirmation by name")
     roles = _roles()
     services = _services()
+    hand_edits = Field(
+        "Hand edits", Choice(EDITS), "", doc="what its agent does about files that people changed", inherits="category"
+    )
+    hand_edit_paths = Field(
+        "Hand edit paths", EDIT_PATHS, doc="the same for single paths, by pattern", inherits="category"
+    )
+    agent_version = Field(
+        "Agent version", AGENT_VERSION, doc="the version that its agent replaces itself by", inherits="category"
+    )
+    agent_archives = Field(
+        "Agent archives",
+        AGENT_ARCHIVES,
+        doc="the SHA-256 of that version's archive, by architecture",
+        inherits="category",
+    )
     notes = Field("Notes", Text(), doc="free text")
 
 

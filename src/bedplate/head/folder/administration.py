@@ -20,16 +20,17 @@ from bedplate.api.headapi import NAME
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.head.access import NODES, USER, USERS, Access, Tokens
+from bedplate.head.access import NODES, USER, USERS, Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki, transfer
 from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import Folder, open_head
 from bedplate.head.folder.sitekeys import SiteKeys
-from bedplate.head.policy import JOIN, NODE
+from bedplate.head.policy import ENROL, ENROL_CATEGORY, JOIN, NODE
 from bedplate.head.revocations import generation_in
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
+from bedplate.head.tokens import Tokens
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
 
@@ -68,17 +69,29 @@ def client(folder: Folder, url: str) -> HeadClient:
 # Tokens
 
 
-async def create_token(folder: Folder, subject: str, *, kind: str, name: str, days: int) -> tuple[headapi.Token, str]:
-    """A token for a user or a node of the tree, and its text. Raises `NotFound` where there is no such one."""
+async def create_token(
+    folder: Folder,
+    subject: str,
+    *,
+    kind: str,
+    name: str,
+    days: int,
+    uses: int = 1,
+    lasts_s: float = 0.0,
+    replace: bool = False,
+) -> tuple[headapi.Token, str]:
+    """A token for a user, a node or an enrolment, and its text. Raises `NotFound` where the tree has no such one."""
     url = folder.daemon_url()
     if url:
         async with client(folder, url) as head:
-            answer = await head.create_token(subject, name, kind=kind, days=days)
+            answer = await head.create_token(
+                subject, name, kind=kind, days=days, uses=uses, lasts_s=lasts_s, replace=replace
+            )
         return answer.about, answer.token
-    if kind == JOIN:
+    if kind in (JOIN, ENROL, ENROL_CATEGORY):
+        who = "another head node has nothing to join" if kind == JOIN else "no node can enrol"
         raise errors.Unavailable(
-            f"no daemon serves {folder.path}: another head node has nothing to join",
-            hint=f"bedplate head serve --data {folder.path}",
+            f"no daemon serves {folder.path}: {who}", hint=f"bedplate head serve --data {folder.path}"
         )
     async with _access(folder) as access:
         access.check_subject(kind, subject)

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedplate.core.clock import Clock
-from bedplate.head.access import USER, USERS, Access, Tokens
+from bedplate.head.access import USER, USERS, Access
 from bedplate.head.entities.site import User
 from bedplate.head.folder import pki
 from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.policy import Identity, user_in
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
+from bedplate.head.tokens import Tokens
 from bedplate.head.tree import Tree
 from bedplate.serving.files import write_private
 

@@ -21,7 +21,6 @@ import msgspec
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head import records
-from bedplate.head.access import TOKENS, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, creation, pki, transfer
 from bedplate.head.folder.administrator import Recovered
@@ -29,6 +28,7 @@ from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Setti
 from bedplate.head.folder.proof import prove
 from bedplate.head.folder.sitekeys import AUTHORITY, SHARED, SiteKeys, recorded_authority
 from bedplate.head.service import Head
+from bedplate.head.tokens import TOKENS, Tokens
 from bedplate.head.vault import Vault
 from bedplate.serving.files import new_private, write_private
 from bedplate.store.interface import Entry, Put

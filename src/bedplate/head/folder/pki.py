@@ -37,9 +37,13 @@ __all__ = [
     "host_names",
     "is_issued_by",
     "is_pair",
+    "is_signed_by",
     "lacks",
+    "life_of",
+    "named",
     "outward_addresses",
     "presented",
+    "requested_key",
 ]
 
 NEXT = "ca-next"
@@ -110,6 +114,37 @@ class Authority:
         with _refusing(name):
             return self._authority.issue(name, now, life, uses=[Use.CLIENT], groups=[group], generation=generation)
 
+    def certify(
+        self,
+        csr: bytes,
+        name: str,
+        group: str,
+        now: datetime.datetime,
+        life: datetime.timedelta = LEAF_LIFE,
+        *,
+        generation: int = 0,
+    ) -> bytes:
+        """The same for the key of a signing request, of which nothing else counts. Raises `Invalid`."""
+        key = _key(csr)
+        with _refusing(name):
+            return self._authority.certify(
+                key, name, now, life, uses=[Use.CLIENT], groups=[group], generation=generation
+            )
+
+
+def requested_key(csr: bytes) -> str:
+    """The SHA-256 of the public key of a signing request that is in order. Raises `Invalid`."""
+    return issuing.key_digest(_key(csr))
+
+
+def _key(csr: bytes) -> issuing.PublicKey:
+    try:
+        return issuing.requested_key(csr)
+    except ValueError as err:
+        raise errors.Invalid(
+            f"the signing request cannot be used: {err}", hint="send a PKCS #10 request for a P-256 key, as PEM"
+        ) from None
+
 
 @contextlib.contextmanager
 def _refusing(name: str) -> Iterator[None]:
@@ -175,25 +210,41 @@ def is_pair(file: Path) -> bool:
 
 def is_issued_by(file: Path, *authorities: Path) -> bool:
     """Whether the certificate in a file is one of the first of these authorities that is there."""
-    authority = next((path for path in authorities if path.is_file()), authorities[-1])
     try:
         certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return is_signed_by(certificate.public_bytes(serialization.Encoding.DER), *authorities)
+
+
+def is_signed_by(der: bytes, *authorities: Path) -> bool:
+    """The same for the bytes of a certificate."""
+    authority = next((path for path in authorities if path.is_file()), authorities[-1])
+    try:
+        certificate = x509.load_der_x509_certificate(der)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
     except (OSError, ValueError, TypeError, InvalidSignature):
         return False
     return True
 
 
+def life_of(der: bytes) -> tuple[datetime.datetime, datetime.datetime]:
+    """When a certificate of ours was issued, and when it ends."""
+    return issuing.issued_at(der), x509.load_der_x509_certificate(der).not_valid_after_utc
+
+
 class Trust:
     """Whether a client certificate is one of the authorities in a file: for connections that were made before the file
-    changed. `forget` makes it look again."""
+    changed. `forget` makes it look again; `changes` counts how often."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[bytes, bool] = {}
+        self.changes = 0
 
     def forget(self) -> None:
         self._known.clear()
+        self.changes += 1
 
     def __call__(self, der: bytes) -> bool:
         digest = hashlib.sha256(der).digest()
@@ -259,6 +310,14 @@ def presented(file: Path) -> Presented | None:
 def fingerprint(pem: bytes) -> str:
     """The SHA-256 of a certificate, as a user's object names it."""
     return x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+
+
+def named(bundle: bytes, digest: str) -> bytes | None:
+    """The one certificate of a bundle that has a fingerprint; None where none has."""
+    for certificate in x509.load_pem_x509_certificates(bundle):
+        if certificate.fingerprint(hashes.SHA256()).hex() == digest:
+            return certificate.public_bytes(serialization.Encoding.PEM)
+    return None
 
 
 def _is_usable(host: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bedplate.head import access, changes, records
+from bedplate.head import changes, records, tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.records import SealedRevision
 from bedplate.head.tree import Tree
@@ -41,8 +41,8 @@ def _prove(entries: Sequence[Entry], vault: Vault) -> None:
     if not revisions:
         raise errors.Invalid("the records contain no revision", hint=_HINT)
     for entry in entries:
-        if entry.key.startswith(access.TOKENS):
-            access.decode(entry)
+        if entry.key.startswith(tokens.TOKENS):
+            tokens.decode(entry)
     if _content(_recorded(entries, codec, vault, revisions)) != _content(_replayed(revisions, vault)):
         raise errors.Invalid("the recorded objects do not match the log of revisions", hint=_HINT)
 

@@ -21,13 +21,15 @@ from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
-from bedplate.head.access import USER
+from bedplate.head.access import NODES, USER
 from bedplate.head.certificates import describe
+from bedplate.head.enrolment import Issued, Present
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import ETCD_FILES, SECRETS_KEY, Folder
 from bedplate.head.objects import Secret
 from bedplate.head.site import ADMIN
 from bedplate.head.vault import Vault
+from bedplate.serving import issuing
 from bedplate.serving.files import write_private
 from bedplate.store.interface import CompareFailed, Entry, Put, Store
 
@@ -169,6 +171,29 @@ class SiteKeys:
             else:
                 file.unlink()
         return is_written
+
+    # Nodes
+
+    def key_of(self, csr: str) -> str:
+        """The SHA-256 of the public key of a signing request. Raises `Invalid`."""
+        return pki.requested_key(csr.encode())
+
+    def certify(self, csr: str, node: str, generation: int) -> Issued:
+        """A client certificate of a node for the key of a signing request; `generation` tells it from those that were
+        revoked by name. Raises `Invalid`."""
+        now = self._clock.now()
+        authority = pki.Authority.for_clients(self._folder.path)
+        pem = authority.certify(csr.encode(), node, NODES, now, generation=generation)
+        return Issued(pem.decode(), pki.fingerprint(pem), now + pki.LEAF_LIFE)
+
+    def bundle(self) -> str:
+        """The authorities that clients have to trust."""
+        return self._folder.file("ca.crt").read_text()
+
+    def present(self, der: bytes) -> Present:
+        """What is known of a certificate of a node."""
+        is_current = pki.is_signed_by(der, self._folder.file(_NEXT[0]), self._folder.file("ca.crt"))
+        return Present(*pki.life_of(der), is_current, issuing.generation_of(der))
 
     # Another head
 

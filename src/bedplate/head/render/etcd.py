@@ -1,19 +1,24 @@
 """The role `Etcd::Host`: etcd's settings as environment variables, which it reads like its options.
 
 In: a tree, a resolved node and the role. Out: `cm-etcd.conf`, the list of members beside it, and the unit's drop-in
-that makes the service read both. URLs that were left at their default become https once the cluster has an authority.
-The list of members is read by etcd when it starts for the first time only, so a change of it restarts nobody.
+that makes the service read both. URLs that were left at their default become https once the cluster has an authority;
+where that is one of its own (`Authority`), the certificates of the node are rendered, too. The list of members is read
+by etcd when it starts for the first time only, so a change of it restarts no member: a reload of etcd is the agent's
+word for bringing the cluster's members in line with it (`agent/services/etcd.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 from bedplate.api.desired import File
 from bedplate.head.entities.kubernetes import EtcdCluster
 from bedplate.head.entities.roles import EtcdHostRole
-from bedplate.head.objects import Obj
+from bedplate.head.objects import Obj, Secret
 from bedplate.head.render.clusters import address, etcd_members
 from bedplate.head.render.text import environment_word, filled
 from bedplate.head.render.values import Part
@@ -27,8 +32,10 @@ CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
 UNIT = "/etc/systemd/system/etcd.service.d/20-bedplate.conf"
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
 _CERTIFICATES = "/cm/local/apps/etcd/current/etc/certs"
 
+_LIFE = timedelta(days=3650)
 _UNIT_TEXT = f"[Service]\nEnvironmentFile={CONF}\nEnvironmentFile={MEMBERS}\n"
 
 
@@ -41,12 +48,20 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
         warnings.append(f"Etcd::Host on {resolved.node.key}: no etcd cluster is set, so the member runs on its own")
     if not resolved.node.values.get("ip"):
         warnings.append(f"Etcd::Host on {resolved.node.key}: etcd listens on addresses only, and the node has no IP")
+    if EtcdCluster.ca.value(cluster) and EtcdCluster.authority.value(cluster):
+        warnings.append(f"etcd cluster {name}: CA names an authority, so the cluster's own one is not used")
     warnings += [f"Etcd::Host: {option!r} is not an option of etcd and is ignored" for option in _further(role)[1]]
     return Part(
         files=[
             _file(CONF, variables(resolved.node, role, cluster)),
-            _file(MEMBERS, [("initial-cluster", _members(tree, resolved.node, role, cluster))], restart=False),
+            File(
+                path=MEMBERS,
+                content=_members(tree, resolved.node, role, cluster),
+                services=("etcd",),
+                action="RELOAD",
+            ),
             File(path=UNIT, content=_UNIT_TEXT, services=("etcd",), action="RESTART"),
+            *_issued(resolved.node, role, cluster),
         ],
         packages=["cm-etcd"],
         warnings=warnings,
@@ -56,16 +71,16 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     )
 
 
-def _file(path: str, options: Iterable[tuple[str, str]], *, restart: bool = True) -> File:
+def _file(path: str, options: Iterable[tuple[str, str]]) -> File:
     lines = [f"ETCD_{option.upper().replace('-', '_')}={environment_word(value)}\n" for option, value in options]
-    return File(path=path, content="".join(lines), services=("etcd",), action="RESTART" if restart else "NONE")
+    return File(path=path, content="".join(lines), services=("etcd",), action="RESTART")
 
 
 def variables(node: Obj, role: Obj, cluster: Obj) -> list[tuple[str, str]]:
     """etcd's options by name, without those that are left to etcd."""
-    secure = bool(EtcdCluster.ca.value(cluster))
+    secure = bool(_ca(cluster))
     options = [
-        ("name", filled(str(EtcdHostRole.member_name.value(role)), {"hostname": node.key})),
+        ("name", _name(node, role)),
         ("data-dir", str(EtcdHostRole.spool.value(role))),
         ("advertise-client-urls", _urls(node, role, EtcdHostRole.advertise_client_urls, secure)),
         ("initial-advertise-peer-urls", _urls(node, role, EtcdHostRole.advertise_peers_urls, secure)),
@@ -97,7 +112,7 @@ def _urls(node: Obj, role: Obj, field: Field, secure: bool, host: str = "") -> s
 def _certificates(role: Obj, cluster: Obj) -> list[tuple[str, str]]:
     """Files of peers and of clients. A member's own certificate beats the cluster's; clients without one of their own
     meet the member's, signed by the cluster's authority."""
-    ca, client_ca = str(EtcdCluster.ca.value(cluster)), str(EtcdCluster.client_ca.value(cluster))
+    ca, client_ca = _ca(cluster), str(EtcdCluster.client_ca.value(cluster))
     member = str(EtcdHostRole.member_certificate.value(role) or EtcdCluster.member_certificate.value(cluster))
     key = str(EtcdHostRole.member_certificate_key.value(role) or EtcdCluster.member_certificate_key.value(cluster))
     if ca:
@@ -117,6 +132,61 @@ def _certificates(role: Obj, cluster: Obj) -> list[tuple[str, str]]:
     ]
 
 
+def _ca(cluster: Obj) -> str:
+    """Where the authority of the members is: the one that was named, or the cluster's own."""
+    named = str(EtcdCluster.ca.value(cluster))
+    return named or (f"{_CERTIFICATES}/ca.crt" if EtcdCluster.authority.value(cluster) else "")
+
+
+def _issued(node: Obj, role: Obj, cluster: Obj) -> list[File]:
+    """The certificates of a member, made by the cluster's own authority: for its server and for itself as a client."""
+    seed = EtcdCluster.authority.value(cluster)
+    if not isinstance(seed, Secret) or EtcdCluster.ca.value(cluster):
+        return []
+    fields = (
+        EtcdHostRole.advertise_client_urls,
+        EtcdHostRole.advertise_peers_urls,
+        EtcdHostRole.listen_client_urls,
+        EtcdHostRole.listen_peer_urls,
+    )
+    urls = [url for field in fields for url in _urls(node, role, field, True).split(",")]
+    hosts = {node.key, address(node), "localhost", "127.0.0.1", *map(_host, urls)} - {"", "0.0.0.0"}
+    authority, certificate, key = _certified(seed.reveal(), cluster.key, node.key, tuple(sorted(hosts)))
+    contents = {"ca.crt": authority, "member.crt": certificate, "member.key": key}
+    return [
+        File(
+            path=f"{_CERTIFICATES}/{name}",
+            content=content,
+            mode="0600" if name.endswith(".key") else "0644",
+            secret=name.endswith(".key"),
+            services=("etcd",),
+            action="RESTART",
+        )
+        for name, content in contents.items()
+    ]
+
+
+def _host(url: str) -> str:
+    """The host of a URL, where a certificate can hold it."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+    return host if _HOST.fullmatch(host) else ""
+
+
+@functools.lru_cache(maxsize=512)
+def _certified(seed: str, cluster: str, node: str, hosts: tuple[str, ...]) -> tuple[str, str, str]:
+    """The authority, a member's certificate and its key: the same for the same seed, whichever head renders them."""
+    from bedplate.serving import issuing  # only clusters with an authority of their own cost this
+
+    day, _, bits = seed.partition(".")
+    begins = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+    authority = issuing.Derived(bytes.fromhex(bits), f"etcd {cluster}"[:64], begins, _LIFE)
+    pair = authority.issue(node, uses=(issuing.Use.SERVER, issuing.Use.CLIENT), hosts=hosts)
+    return authority.certificate.decode(), pair.certificate.decode(), pair.key.decode()
+
+
 def _further(role: Obj) -> tuple[list[tuple[str, str]], list[str]]:
     """The row `Options`, with or without dashes in front, and what in it is none; without a value it is switched on."""
     given = EtcdHostRole.options.value(role)
@@ -132,17 +202,31 @@ def _further(role: Obj) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _members(tree: Tree, node: Obj, role: Obj, cluster: Obj) -> str:
-    """Every member with its peer URLs, this node among them."""
+    """The list of members, this node among them."""
     place = ("initial cluster", cluster.key)
+    if not cluster.key:
+        return _member_list([(node, role)], secure=False)
     if place not in tree.derived:
-        secure = bool(EtcdCluster.ca.value(cluster))
-        tree.derived[place] = ",".join(
-            _peers(member.node, member.role, secure) for member in etcd_members(tree, cluster.key)
-        )
-    return str(tree.derived[place]) if cluster.key else _peers(node, role, False)
+        tree.derived[place] = _member_list(etcd_members(tree, cluster.key), secure=bool(_ca(cluster)))
+    return str(tree.derived[place])
+
+
+def _member_list(members: Iterable[tuple[Obj, Obj]], *, secure: bool) -> str:
+    """What etcd reads when it starts for the first time, and where the agents of members reach the others."""
+    pairs = list(members)
+    peers = ",".join(_peers(node, role, secure) for node, role in pairs)
+    clients = ",".join(
+        f"{_name(node, role)}={_urls(node, role, EtcdHostRole.advertise_client_urls, secure).split(',')[0]}"
+        for node, role in pairs
+    )
+    return f"ETCD_INITIAL_CLUSTER={environment_word(peers)}\nCM_ETCD_CLIENTS={environment_word(clients)}\n"
+
+
+def _name(node: Obj, role: Obj) -> str:
+    return filled(str(EtcdHostRole.member_name.value(role)), {"hostname": node.key})
 
 
 def _peers(node: Obj, role: Obj, secure: bool) -> str:
-    name = filled(str(EtcdHostRole.member_name.value(role)), {"hostname": node.key})
+    name = _name(node, role)
     urls = _urls(node, role, EtcdHostRole.advertise_peers_urls, secure)
     return ",".join(f"{name}={url}" for url in urls.split(","))

@@ -1,19 +1,24 @@
 """The role `kubelet`: the node's part in a Kubernetes cluster, before and after kubeadm has made it one.
 
-In: a tree, a resolved node and the role. Out: the kubelet's own flags, the cluster's authority, labels and taints, and
-the flags of the submode `options`. Those are told twice: as flags that the agent keeps in the static pods' manifests,
-and as patches that kubeadm applies whenever it rewrites the manifests, so that it does not lose them.
+In: a tree, a resolved node and the role. Out: the kubelet's own flags, the cluster's authority and the certificate that
+it issues for the node's API server, labels and taints, and the flags of the submode `options`. Those are told twice: as
+flags that the agent keeps in the static pods' manifests, and as patches that kubeadm applies whenever it rewrites the
+manifests, so that it does not lose them.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from bedplate.api.desired import File, Flag, Taint
+from bedplate.api.headapi import MASK
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.roles import KubeletOption, KubeletRole
+from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.render.values import Part
 from bedplate.head.resolve import Resolved, RoleGiven
@@ -37,8 +42,9 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     part: Part | None = tree.derived.get(place)
     if part is None:
         part = tree.derived[place] = _part(tree, node.type, given.role)
-    warnings = [f"kubelet on {node.key}: {warning}" for warning in part.warnings]
-    return replace(part, files=[_environment(node, given.role), *part.files], warnings=warnings)
+    files, wrong = _serving(tree, node, given.role)
+    warnings = [f"kubelet on {node.key}: {warning}" for warning in (*part.warnings, *wrong)]
+    return replace(part, files=[_environment(node, given.role), *part.files, *files], warnings=warnings)
 
 
 def _part(tree: Tree, node_type: str, role: Obj) -> Part:
@@ -105,3 +111,55 @@ def _authority(cluster: Obj, planes: bool) -> list[File]:
     if planes and isinstance(key, Secret) and key.reveal():
         files.append(File(path=f"{folder}/ca.key", content=key.reveal(), mode="0600", secret=True))
     return files
+
+
+def _serving(tree: Tree, node: Obj, role: Obj) -> tuple[list[File], list[str]]:
+    """The certificate of the API server on a control plane node, for the names that the cluster is trusted under, where
+    its authority is known; and what is wrong with that authority. An API server reads it again by itself."""
+    cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(role)))
+    if cluster is None or not KubeletRole.control_plane.value(role):
+        return [], []
+    certificate, key = KubeCluster.kube_ca_cert.value(cluster), KubeCluster.kube_ca_key.value(cluster)
+    if not isinstance(certificate, Secret) or not isinstance(key, Secret):
+        return [], []
+    hosts = tuple(_hosts(tree, node, cluster))
+    try:
+        pair = _issued(certificate.reveal(), key.reveal(), node.key, hosts)
+    except ValueError:
+        text = f"the API server gets no certificate: Kube CA Cert and Kube CA Key of {cluster.key} are not an authority"
+        return [], [f"{text} with its RSA or ECDSA key"]
+    folder = f"/etc/kubernetes/pki/{cluster.key}"
+    return [
+        File(path=f"{folder}/apiserver.crt", content=pair[0]),
+        File(path=f"{folder}/apiserver.key", content=pair[1], mode="0600", secret=True),
+    ], []
+
+
+def _hosts(tree: Tree, node: Obj, cluster: Obj) -> Iterable[str]:
+    """Under which names and addresses the API server of a node is asked for: the external name first."""
+    domains = KubeCluster.trusted_domains.value(cluster)
+    assert isinstance(domains, tuple)
+    services = tree.find("network", str(KubeCluster.service_network.value(cluster)))
+    network = Network.range(services) if services is not None else None
+    url = str(KubeCluster.kubernetes_api_server.value(cluster))
+    hosts = [
+        *map(str, domains),
+        *("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", node.key),
+        str(node.values.get("ip", "")),
+        (urlsplit(url).hostname or "") if url else "",
+        str(network[1]) if network is not None and network.num_addresses > 1 else "",
+    ]
+    return [host for host in dict.fromkeys(hosts) if host and host != "0.0.0.0"]
+
+
+@functools.lru_cache(maxsize=64)
+def _issued(authority: str, key: str, node: str, hosts: tuple[str, ...]) -> tuple[str, str]:
+    """The certificate and the key of a node's API server: the same for the same names, whichever head renders them.
+    Who may not see the authority sees whether the names change."""
+    if MASK in (authority, key):
+        return f"{MASK} {' '.join(hosts)}", MASK
+    from bedplate.serving import issuing  # only clusters with an authority cost this
+
+    signing = issuing.Repeatable(issuing.Pair(authority.encode(), key.encode()))
+    pair = signing.issue(f"kube-apiserver {node}"[:64], uses=(issuing.Use.SERVER,), hosts=hosts)
+    return pair.certificate.decode(), pair.key.decode()

@@ -1,9 +1,10 @@
 """The role `Kubernetes::ApiServerProxy`: nginx balances a local port over all API servers, and 443 over the ingress.
 
-In: a tree, a resolved node and the role. Out: `nginx.conf`, tested before nginx loads it. A server that failed three
-times is left out for ten seconds. The ingress is balanced when the cluster's extras say so; its port on the nodes is
-that of the application `ingress_controller`, or the extra when it does not say. A head node with the role for several
-clusters has a listener for each.
+In: a tree, a resolved node and the role. Out: `nginx.conf`, tested before nginx loads it; in a test nginx does not mind
+that another program has one of its ports, so the agent is told them. A server that failed three times is left out for
+ten seconds. The ingress is balanced when the cluster's extras say so; its port on the nodes is that of the application
+`ingress_controller`, or the extra when it does not say. A head node with the role for several clusters has a listener
+for each.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def _part(tree: Tree, names: Iterable[str]) -> Part:
         services=("nginx",),
         action="RELOAD",
         test=("nginx", "-t", "-c", "{}"),
+        ports=tuple(listener.port for listener in entries),
     )
     return Part(files=[file], packages=["nginx"], warnings=warnings)
 

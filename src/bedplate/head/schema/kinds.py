@@ -10,8 +10,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import reprlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from bedplate.api.headapi import MASK
@@ -33,6 +35,7 @@ __all__ = [
     "Path",
     "Port",
     "SecretText",
+    "Seed",
     "Size",
     "Text",
     "TokenText",
@@ -415,6 +418,31 @@ class SecretText(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "format": "password"}
+
+
+@dataclass(frozen=True)
+class Seed(SecretText):
+    """What an authority and its certificates are made from: the day it was made, and 256 random bits. The word
+    `generate` makes a new one."""
+
+    name: ClassVar[str] = "seed"
+    GENERATE: ClassVar[str] = "generate"
+
+    def parse(self, text: str) -> Value:
+        if text == self.GENERATE:
+            return Secret(f"{datetime.now(UTC):%Y-%m-%d}.{secrets.token_hex(32)}")
+        if text and text != MASK and not _is_seed(text):
+            raise Unfit(f"must be the word {self.GENERATE}, or what that made")
+        return super().parse(text)
+
+
+def _is_seed(text: str) -> bool:
+    day, _, bits = text.partition(".")
+    try:
+        datetime.strptime(day, "%Y-%m-%d")
+    except ValueError:
+        return False
+    return re.fullmatch(r"[0-9a-f]{64}", bits) is not None
 
 
 def is_strong_token(text: str) -> bool:

@@ -6,14 +6,20 @@ what an object has itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
 
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Internal, Row, Schema, Submode, TypeName
 from bedplate.head.schema.kinds import Bool, Integer, Kind
 
-__all__ = ["cell", "describe", "list_table", "show_rows"]
+__all__ = ["Block", "cell", "describe", "list_table", "show_rows"]
+
+_BLOCK = 500
+"""Objects that are read together: what a core's own cache holds, with their texts."""
 
 
 def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
@@ -22,30 +28,60 @@ def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
 
 
 def list_table(
-    schema: Schema, submode: Submode, children: Mapping[str, Obj], keys: Sequence[str] = ()
-) -> tuple[list[str], list[Sequence[str | int]]]:
-    """Headers, and under each its cells, one for each object, in the order of the keys; without them sorted by key (an
-    indexed list: by number). Numbers and booleans are cells as such.
+    submode: Submode, children: Mapping[str, Obj], keys: Sequence[str] = (), before: Sequence[Block] = ()
+) -> tuple[list[str], list[Block]]:
+    """Headers, and block by block under each its cells, one for each object, in the order of the keys; without them
+    sorted by key (an indexed list: by number). Numbers and booleans are cells as such.
 
-    A list of several types has the columns of the one that has most; what another type lacks is left blank.
+    A list of several types has the columns of the one that has most; what another type lacks is left blank. What is
+    read of an object is read of a block of them before the next: ten thousand do not fit the processor's cache, and
+    a walk through all of them for each column would wait for memory. Blocks of an earlier list (`before`) that hold
+    the very same objects are not read again.
     """
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
     keys = keys or (sorted(children, key=int) if submode.indexed else sorted(children))
-    objects = [children[key] for key in keys]
-    return widest.list_columns(), [keys, *(_column(submode, name, objects) for name in widest.columns)]
+    readers, blocks = [_reader(submode, name) for name in widest.columns], []
+    for index, first in enumerate(range(0, len(keys), _BLOCK)):
+        names = keys[first : first + _BLOCK]
+        objects = [children[key] for key in names]
+        known = before[index] if index < len(before) else None
+        if known is None or names != known.columns[0] or not all(map(is_, objects, known.objects)):
+            known = Block(objects, [names, *(read(objects) for read in readers)])
+        blocks.append(known)
+    return widest.list_columns(), blocks
 
 
-def _column(submode: Submode, name: str, objects: Sequence[Obj]) -> list[str | int]:
-    """A column at once: what is the same for all of ten thousand cells is not asked of each."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some objects of a list, and the columns of their cells. A front end keeps in `laid` what it made of them."""
+
+    objects: Sequence[Obj]
+    columns: Sequence[Sequence[str | int]]
+    laid: dict[object, Any] = field(default_factory=dict)
+
+
+_Reader = Callable[[Sequence[Obj]], list[str | int]]
+
+
+def _reader(submode: Submode, name: str) -> _Reader:
+    """What reads a column: what is the same for all of its cells is not asked of each."""
     rows = {entity.type_name(): entity.attributes.get(name) for entity in submode.of}
     texts = [_default_text(row) for row in rows.values()]
-    if texts[0] is not None and all(text == texts[0] for text in texts):
-        default = texts[0]
-        values = [obj.values.get(name, default) for obj in objects]
-        return [value if value.__class__ is str else str(value) for value in values]
+    default = texts[0]
+    if default is not None and all(text == default for text in texts):
+        return lambda objects: _texts(objects, name, default)
     if all(isinstance(row, TypeName) for row in rows.values()):
-        return [obj.type for obj in objects]
-    return [_cell_or_nothing(rows[obj.type], obj) for obj in objects]
+        return lambda objects: [obj.type for obj in objects]
+    return lambda objects: [_cell_or_nothing(rows[obj.type], obj) for obj in objects]
+
+
+def _texts(objects: Sequence[Obj], name: str, default: str) -> list[str | int]:
+    texts = [obj.values.get(name, default) for obj in objects]
+    try:
+        "".join(texts)  # type: ignore[arg-type]
+    except TypeError:  # not all of them are
+        return [str(text) for text in texts]
+    return texts  # type: ignore[return-value]
 
 
 def _default_text(row: Row | None) -> str | None:

@@ -36,7 +36,7 @@ __all__ = [
 
 OK, FAILED, USAGE = 0, 1, 2
 
-NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata", "capi")
+NODE_COMMANDS = ("sysinfo", "nodeoverview", "capi")
 """Commands that ask a node; they come with the agents."""
 
 

@@ -10,7 +10,7 @@ category.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bedplate.core import errors
@@ -18,6 +18,7 @@ from bedplate.core.clock import Clock
 from bedplate.head import Edit, Obj, Path, Schema, Session
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Submode
+from bedplate.head.schema.tables import Block
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import layout
 from bedplate.ui.cmsh.command import Arguments
@@ -57,6 +58,8 @@ class Desk:
     """Whether notices are shown above the prompt as they come."""
     failed: int = 0
     """How many commands have failed since the last commit: what is staged may not be what was meant."""
+    listed: dict[Path, Sequence[Block]] = field(default_factory=dict)
+    """What was last listed."""
     undoes: tuple[int, tuple[object, ...]] | None = None
     """The revision whose undo is staged, with what was staged then: a commit of exactly that says so."""
 

@@ -7,11 +7,10 @@ asked not to. JSON has numbers and booleans as such.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bedplate.ui.cmsh.language import Usage
 
@@ -29,17 +28,28 @@ _KEY = " (key)"
 Cell = str | int | float | bool | None
 
 
+class Block(Protocol):
+    """The columns of some rows, and what was made of them before."""
+
+    @property
+    def columns(self) -> Sequence[Sequence[Cell]]: ...
+
+    @property
+    def laid(self) -> dict[object, Any]: ...
+
+
 @dataclass(frozen=True)
 class Table:
     """Cells as text, or as numbers and yes or no, which JSON keeps. `uncut` are the columns that are never cut; `times`
-    hold RFC 3339, shown in local time; `widths` are columns of a given width. `columns` may stand for `rows`."""
+    hold RFC 3339, shown in local time; `widths` are columns of a given width. `blocks` may stand for `rows`: columns
+    of some rows, then of the next ones, none of them empty."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell]] = ()
     uncut: frozenset[int] = field(default_factory=lambda: frozenset({0}))
     times: frozenset[int] = frozenset()
     widths: Mapping[int, int] = field(default_factory=dict)
-    columns: Sequence[Sequence[Cell]] = ()
+    blocks: Sequence[Block] = ()
 
 
 def shown(cell: Cell) -> str:
@@ -53,40 +63,99 @@ def render(table: Table, *, verbose: bool = False, delimiter: str = "") -> str:
     """The table as people read it; with a delimiter as programs do: `{}` is JSON, `{2}` JSON indented by 2."""
     if delimiter.startswith("{") and delimiter.endswith("}"):
         return _json(table, delimiter[1:-1])
-    # By columns: what is asked of a column is not asked of each of its ten thousand cells.
-    columns = [_texts(table, at) for at in range(len(table.headers))]
+    # By blocks, and in them by columns: what is asked of a column is not asked of each of its cells, and what is asked
+    # of a cell is asked while it is in the processor's cache. A block that was laid before is not laid again.
     if delimiter:
-        lines = [delimiter.join(table.headers), *map(delimiter.join, zip(*columns, strict=True))]
-    else:
-        laid = [_laid(table, at, column, verbose) for at, column in enumerate(columns)]
-        # One text for each line and none for each cell, and those soon joined: memory that is got from the machine and
-        # given back at once would cost the most of all.
-        form = " ".join([f"%-{width}s" for _, width, _ in laid])
-        headers, rulers = [header for header, _, _ in laid], ["-" * width for _, width, _ in laid]
-        rows = zip(*[cells for _, _, cells in laid], strict=True)
-        lines = [(form % tuple(headers)).rstrip(), " ".join(rulers)]
-        for _ in range(0, len(laid[0][2]) if laid else 0, _AT_ONCE):
-            lines.append("\n".join([(form % cells).rstrip() for cells in islice(rows, _AT_ONCE)]))
-    return "\n".join([*lines, ""])
+        lines = [delimiter.join(table.headers)]
+        for block in _blocks(table):
+            parts = [_texts(column, at in table.times)[0] for at, column in enumerate(block.columns)]
+            lines.append("\n".join(map(delimiter.join, zip(*parts, strict=True))))
+        return "\n".join([*lines, ""])
+    headers = [_cut(header, table.widths.get(at, 0)) for at, header in enumerate(table.headers)]
+    widths = [max(len(header), table.widths.get(at, 0)) for at, header in enumerate(headers)]
+    mosts = [0 if verbose else table.widths.get(at, 0) or _most(table, at) for at in range(len(headers))]
+    manner, laid = (table.times, *mosts), []
+    for block in reversed(_blocks(table)):  # from the end: numbers grow, and so do widths
+        part = block.laid.get(manner)
+        is_new = part is None
+        if part is None:
+            part = block.laid[manner] = _Part.of(block.columns, mosts, table.times)
+        widths = [*map(max, widths, part.longest)]
+        if is_new:
+            part.text(widths)
+        laid.append(part)
+    lines = [_lines(widths[:-1], [[header] for header in headers]), " ".join(["-" * width for width in widths])]
+    return "\n".join([*lines, *(part.text(widths) for part in reversed(laid)), ""])
 
 
-def _texts(table: Table, at: int) -> list[str]:
-    column = table.columns[at] if table.columns else [row[at] for row in table.rows]
-    texts = [cell if cell.__class__ is str else shown(cell) for cell in column]
-    return [local_time(text) for text in texts] if at in table.times else texts
+def _blocks(table: Table) -> Sequence[Block]:
+    if table.blocks:
+        return table.blocks
+    firsts = range(0, len(table.rows), _AT_ONCE)
+    return [_Rows([*zip(*table.rows[first : first + _AT_ONCE], strict=True)]) for first in firsts]
 
 
-def _laid(table: Table, at: int, texts: Sequence[str], verbose: bool) -> tuple[str, int, Sequence[str]]:
-    """The header, the width and the cells of a column, which are not as wide yet."""
-    width = table.widths.get(at, 0)
-    cells = texts
-    if any("\n" in "".join(cells[first : first + _AT_ONCE]) for first in range(0, len(cells), _AT_ONCE)):
-        cells = [text.replace("\n", "\\n") for text in cells]
-    most = 0 if verbose else width or _most(table, at)
-    if most and max(map(len, cells), default=0) > most:
-        cells = [_cut(cell, most) for cell in cells]
-    header = _cut(table.headers[at], width)
-    return header, max(len(header), width, max(map(len, cells), default=0)), cells
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    columns: Sequence[Sequence[Cell]]
+    laid: dict[object, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The cells of a block without the empty columns at its end, the lengths of the longest of every column, and the
+    last text that was made of them, with the widths it depends on: the last column of a line is not filled up."""
+
+    cells: Sequence[Sequence[str]]
+    longest: Sequence[int]
+    _widths: Sequence[int] | None = None
+    _text: str = ""
+
+    @classmethod
+    def of(cls, columns: Sequence[Sequence[Cell]], mosts: Sequence[int], times: Collection[int]) -> _Part:
+        laid = [_laid(column, mosts[at], at in times) for at, column in enumerate(columns)]
+        longest = [length for _, length in laid]
+        while len(laid) > 1 and not laid[-1][1]:
+            laid.pop()
+        return cls([cells for cells, _ in laid], longest)
+
+    def text(self, widths: Sequence[int]) -> str:
+        """The lines of the block in columns of those widths."""
+        own = widths[: len(self.cells) - 1]
+        if self._widths != own:
+            self._widths, self._text = own, _lines(own, self.cells)
+        return self._text
+
+
+def _lines(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> str:
+    """One text for each line and none for each cell, and those soon joined: memory that is got from the machine and
+    given back at once would cost the most of all. The last column has any width."""
+    form = " ".join([*(f"%-{width}s" for width in widths), "%s"])
+    return "\n".join([(form % row).rstrip() for row in zip(*cells, strict=True)])
+
+
+def _texts(column: Sequence[Cell], is_time: bool) -> tuple[Sequence[str], str]:
+    """The cells as people read them, and all of them as one text."""
+    texts = cast("Sequence[str]", column)
+    try:
+        whole = "".join(texts)
+    except TypeError:  # numbers, yes or no, nothing
+        texts = [shown(cell) for cell in column]
+        whole = "".join(texts)
+    if is_time:
+        texts = [local_time(text) for text in texts]
+    return texts, whole
+
+
+def _laid(column: Sequence[Cell], most: int, is_time: bool) -> tuple[Sequence[str], int]:
+    """The cells of a column, which are not as wide yet, and the length of the longest."""
+    texts, whole = _texts(column, is_time)
+    if "\n" in whole:
+        texts = [text.replace("\n", "\\n") for text in texts]
+    longest = max(map(len, texts))
+    if most and longest > most:
+        return [_cut(text, most) for text in texts], most
+    return texts, longest
 
 
 def _most(table: Table, at: int) -> int:
@@ -107,7 +176,7 @@ def _json(table: Table, indent: str) -> str:
     if indent and not (indent.isascii() and indent.isdigit()):
         raise Usage(f"{indent!r} is not an indentation", hint="-d {} gives JSON, -d {2} JSON indented by 2")
     names = [header.removesuffix(_KEY) for header in table.headers]
-    rows = zip(*table.columns, strict=True) if table.columns else table.rows
+    rows = (row for block in _blocks(table) for row in zip(*block.columns, strict=True))
     objects: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
     return json.dumps(objects, indent=int(indent) if indent else None, ensure_ascii=False) + "\n"
 

@@ -8,12 +8,14 @@ time. Types of objects that are gone are found through their place in the schema
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from bedplate.api.headapi import MASK, Change, Notice, Revision
+from bedplate.api.headapi import MASK, Change, Notice, Revision, RevisionProgress
+from bedplate.api.states import PROGRESS
 from bedplate.core.clock import parse_rfc3339
 from bedplate.head import Path, Schema, changes
 from bedplate.head.changes import EXTRA
@@ -30,6 +32,7 @@ __all__ = [
     "objects_of",
     "of_revision",
     "path_text",
+    "progress",
     "rows",
     "shown",
     "summary",
@@ -212,3 +215,10 @@ def gathered(news: Iterable[Notice]) -> list[Notice]:
         hosts = {notice.host for notice in same}
         told += [msgspec.structs.replace(same[-1], host=ranges.compress(hosts))] if len(hosts) >= _MANY else same
     return sorted(told, key=lambda notice: notice.time)
+
+
+def progress(how_far: RevisionProgress) -> str:
+    """How far a revision is, in a line."""
+    counts = Counter(node.state for node in how_far.nodes)
+    others = [f"{counts[state]} {state}" for state in PROGRESS if counts[state]]
+    return ", ".join([f"revision {how_far.revision}: applied on {how_far.applied} of {how_far.total} nodes", *others])

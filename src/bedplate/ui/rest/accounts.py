@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head import JOIN, NODE, SiteKeys
+from bedplate.head import ENROL, ENROL_CATEGORY, JOIN, NODE, SiteKeys
 from bedplate.head.daemon import Service
 from bedplate.head.schema.tables import describe
 from bedplate.ui.rest.objects import json
@@ -78,25 +78,19 @@ class Accounts:
         return json(msgspec.json.encode(headapi.TokenList(items=self._service.access.tokens.list())))
 
     async def create(self, ask: Ask) -> web.StreamResponse:
-        """A new token for a user or a node of the tree."""
+        """A new token for a user or a node of the tree, for a new head node, or for enrolments."""
         request = await ask.body(_TOKEN)
         self._service.head.standing.refuse_writes()
+        # A token for a machine names the authority, so that whoever has it knows whom to give it to.
+        authority = f".{self._keys.state().fingerprint}" if request.kind in (JOIN, ENROL, ENROL_CATEGORY) else ""
+        access = self._service.access
         if request.kind == JOIN:
-            return await self._join_token(ask, request.subject)
-        token, text = await self._service.access.create_token(ask.identity, request)
-        answer = headapi.TokenMade(token=text, about=token)
-        response = json(msgspec.json.encode(answer), status=201)
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    async def _join_token(self, ask: Ask, subject: str) -> web.StreamResponse:
-        """A token for one new head node; it names the authority, so that whoever has it knows whom to give it to."""
-        fingerprint = self._keys.state().fingerprint
-        token, text = await self._service.access.tokens.create(
-            JOIN, subject, "one head node", lasts=_JOINS_WITHIN, by=ask.identity.name
-        )
-        answer = headapi.TokenMade(token=f"{text}.{fingerprint}", about=token)
-        response = json(msgspec.json.encode(answer), status=201)
+            token, text = await access.tokens.create(
+                JOIN, request.subject, "one head node", lasts=_JOINS_WITHIN, by=ask.identity.name
+            )
+        else:
+            token, text = await access.create_token(ask.identity, request)
+        response = json(msgspec.json.encode(headapi.TokenMade(token=text + authority, about=token)), status=201)
         response.headers["Cache-Control"] = "no-store"
         return response
 
@@ -107,10 +101,8 @@ class Accounts:
         return web.Response(status=204)
 
     async def certificates(self, ask: Ask) -> web.StreamResponse:
-        """The certificates of the site, and those that were used, with their ends."""
-        keys = self._service.keys
-        items = self._service.access.certificates(keys.certificates() if keys is not None else ())
-        return json(msgspec.json.encode(headapi.CertificateList(items=items)))
+        """The certificates of the site, of enrolled nodes, and those that were used, with their ends."""
+        return json(msgspec.json.encode(headapi.CertificateList(items=self._service.certificates())))
 
     async def revocations(self, ask: Ask) -> web.StreamResponse:
         """The certificates that no longer count."""

@@ -19,6 +19,12 @@ _API = "/api/v1"
 
 _key = Parameter("key", "a name", "path", KEY, 253, True)
 _node = Parameter("name", "a node's name", "path", KEY, 253, True, "node001")
+_names = Names("names", "nodes, separated by commas", longest=4000, item=f"[^{BLANKS},/]+")
+_enrolment = Parameter("id", "the id of an enrolment", "path", KEY, 253, True)
+_errand = Parameter("id", "the id of a request to a node", "path", KEY, 253, True)
+_image = Parameter("image", "the name of a software image", "path", KEY, 253, True, "default-image")
+_digest = Parameter("digest", "a SHA-256 in hexadecimal", "path", "[0-9a-f]{64}", 64, True, "0" * 64)
+_group = Parameter("group", "the group of a turn", "path", KEY, 253, True, "etcd:kube-default")
 _number = Number("number", "the number of a revision", "path", is_required=True, low=1, high=10**12)
 _at = Number("at", "a past revision to read", high=10**12)
 _message = Parameter("message", "message of the commit", pattern=_TEXT)
@@ -133,6 +139,27 @@ OPERATIONS = (
         tag="commits",
     ),
     Operation(
+        "GET",
+        f"{_API}/rollout",
+        "rollout",
+        "How far the present roll-out is, or the last one: a commit with `batch` begins one.",
+        {
+            200: _json("the roll-out", "RolloutState"),
+            404: Answer("there was none yet", "Problem", "application/problem+json"),
+        },
+        tag="commits",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/rollout",
+        "act_on_rollout",
+        "Pause, resume or undo the roll-out.",
+        {200: _json("the roll-out", "RolloutState")},
+        body="RolloutAction",
+        is_write=True,
+        tag="commits",
+    ),
+    Operation(
         "POST",
         f"{_API}/plan",
         "plan",
@@ -185,6 +212,15 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        f"{_API}/revisions/{{number}}/progress",
+        "progress",
+        "Which of the nodes that a revision means something to have applied it.",
+        {200: _json("how far it is", "RevisionProgress")},
+        (_number,),
+        tag="history",
+    ),
+    Operation(
+        "GET",
         f"{_API}/audit",
         "audit",
         "Who changed which parameter when.",
@@ -224,7 +260,7 @@ OPERATIONS = (
         "nodes",
         "The condition of nodes: up or down, what they have applied, their checks.",
         {200: _json("nodes by name", "NodeList")},
-        (Names("names", "nodes, separated by commas", longest=4000, item=f"[^{BLANKS},/]+"),),
+        (_names,),
         tag="nodes",
     ),
     Operation(
@@ -234,6 +270,15 @@ OPERATIONS = (
         "Every file, flag, label and service of a node with the object that causes it.",
         {200: _json("facts", "ExplainResult")},
         (_node, Parameter("about", "the name of a fact", pattern=_TEXT), _at),
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes/{{name}}/pending",
+        "pending",
+        "The changes that a node has still to make to be what it should be; `revision` is the one it has applied.",
+        {200: _json("actions", "PlanResult")},
+        (_node,),
         tag="nodes",
     ),
     Operation(
@@ -256,6 +301,161 @@ OPERATIONS = (
         body="ReportRequest",
         is_write=True,
         tag="nodes",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/nodes/{{name}}/certificate",
+        "renew",
+        "The next certificate of a node, over a connection with its present one, once four fifths of that one's life "
+        "are over, or its authority is being replaced.",
+        {200: _json("the certificate", "CertificateAnswer")},
+        (_node,),
+        body="CertificateRequest",
+        is_write=True,
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/errands",
+        "errands",
+        "What nodes were asked to do once, such as a reboot, and what became of it.",
+        {200: _json("requests, oldest first", "ErrandList")},
+        (_names,),
+        tag="nodes",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/errands",
+        "ask_errand",
+        "Ask nodes to reboot, to reset, to switch off, to update their software image or to give one. Their agents get "
+        "it with their desired state and do it once.",
+        {201: _json("the requests", "ErrandList")},
+        body="ErrandRequest",
+        is_write=True,
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/images",
+        "images",
+        "Software images and the condition of their trees on the head node.",
+        {200: _json("images by name", "ImageList")},
+        tag="images",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/images/{{image}}",
+        "act_on_image",
+        "Adopt, copy or remove the tree of a software image, run a command in it, or bring its repository to a "
+        "version.",
+        {200: _json("what was done", "ImageResult")},
+        (_image,),
+        body="ImageAction",
+        is_write=True,
+        tag="images",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/nodes/{{name}}/images/{{id}}",
+        "transfer_image",
+        "The bytes of a node's rsync and of the head's, both ways at the same time, for a transfer that the node was "
+        "asked for. Only the node itself may open it.",
+        {200: Answer("what rsync says", {"type": "string"}, "application/octet-stream")},
+        (_node, _errand),
+        tag="images",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes/{{name}}/agents/{{digest}}",
+        "agent_archive",
+        "The archive of the agent that a node is to run, by the SHA-256 that its desired state names. Only the node "
+        "itself gets it.",
+        {200: Answer("the archive", {"type": "string"}, "application/octet-stream")},
+        (_node, _digest),
+        tag="nodes",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/nodes/{{name}}/turns",
+        "take_turn",
+        "A node asks for the turn of a group, such as that of the members of an etcd cluster: one node of the site has "
+        "it at a time.",
+        {200: _json("whether it has it", "TurnAnswer")},
+        (_node,),
+        body="TurnRequest",
+        is_write=True,
+        tag="turns",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/nodes/{{name}}/turns/{{group}}",
+        "end_turn",
+        "A node gives a turn back, or says that it failed.",
+        {200: _json("how the turn is", "TurnState")},
+        (_node, _group),
+        body="TurnEnd",
+        is_write=True,
+        tag="turns",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/turns",
+        "turns",
+        "Who has a turn, who waits for it, and whose failure stops it.",
+        {200: _json("turns by group", "TurnList")},
+        tag="turns",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/turns/{{group}}/release",
+        "release_turn",
+        "Let nodes go on that wait because another one failed.",
+        {200: _json("how the turn is", "TurnState")},
+        (_group,),
+        is_write=True,
+        tag="turns",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/enrolments",
+        "enrolments",
+        "Machines that asked to be enrolled as nodes.",
+        {200: _json("enrolments, oldest first", "EnrolmentList")},
+        tag="enrolment",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/enrolments",
+        "enrol",
+        "A machine with a token of the kind `enrol` or `enrol-category` asks for the certificate of a node. A repeated "
+        "request gets the first response.",
+        {
+            200: _json("issued, with the certificate, or denied", "EnrolmentAnswer"),
+            202: _json("it waits for an administrator", "EnrolmentAnswer"),
+        },
+        body="EnrolmentRequest",
+        is_write=True,
+        tag="enrolment",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/enrolments/{{id}}",
+        "enrolment",
+        "What became of an enrolment, for the machine that asked, and for people.",
+        {200: _json("the enrolment; with the certificate for the machine", "EnrolmentAnswer")},
+        (_enrolment, Number("wait", "seconds to wait for a decision", high=300)),
+        tag="enrolment",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/enrolments/{{id}}",
+        "decide_enrolment",
+        "Approve or deny an enrolment that waits; `id` may be the name of the node.",
+        {200: _json("the enrolment", "Enrolment")},
+        (_enrolment,),
+        body="EnrolmentDecision",
+        is_write=True,
+        tag="enrolment",
     ),
     Operation(
         "GET",

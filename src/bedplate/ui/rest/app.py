@@ -34,11 +34,14 @@ from bedplate.ui.rest.accounts import Accounts
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.commits import Commits
 from bedplate.ui.rest.document import document
+from bedplate.ui.rest.enrolment import Enrolling
 from bedplate.ui.rest.events import Events
+from bedplate.ui.rest.images import ImageTrees
 from bedplate.ui.rest.nodes import Nodes
 from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.stream import Feed
+from bedplate.ui.rest.turns import Turning
 
 __all__ = ["RequestMetrics", "make", "peer_of", "runner"]
 
@@ -49,7 +52,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _OPERATION: Final = web.RequestKey("operation", str)
 _NOBODY = Identity("", "")
 _OURS = ("/api/", "/openapi.json", "/ca.crt", "/metrics", "/healthz", "/livez", "/readyz")
-_LASTING = ("events", "desired")
+_LASTING = ("events", "desired", "enrolment", "take_turn", "act_on_image", "transfer_image", "agent_archive")
 _Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -87,7 +90,8 @@ async def _insist_on_tls(request: web.Request, response: web.StreamResponse) -> 
 def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
     objects = Objects(service, Encoder(service.head.tree.schema))
     commits, nodes = Commits(service), Nodes(service, feed)
-    events, accounts = Events(service, feed), Accounts(service)
+    events, accounts, enrolling = Events(service, feed), Accounts(service), Enrolling(service)
+    turning, imaging = Turning(service), ImageTrees(service)
     shown = msgspec.json.encode(document(service.head.tree.schema))
 
     async def openapi(ask: Ask) -> web.StreamResponse:
@@ -106,6 +110,8 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "patch": objects.patch,
         "delete": objects.delete,
         "commit": commits.commit,
+        "rollout": commits.rollout,
+        "act_on_rollout": commits.act_on_rollout,
         "plan": commits.plan,
         "plan_between": commits.plan_between,
         "revisions": commits.revisions,
@@ -115,10 +121,27 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "export": commits.export,
         "import_": commits.import_,
         "nodes": nodes.list,
+        "errands": nodes.errands,
+        "ask_errand": nodes.ask_errand,
         "explain": nodes.explain,
+        "pending": nodes.pending,
+        "progress": nodes.progress,
         "desired": nodes.desired,
         "report": nodes.report,
         "health": nodes.health,
+        "agent_archive": nodes.archive,
+        "images": imaging.list,
+        "act_on_image": imaging.act,
+        "transfer_image": imaging.transfer,
+        "take_turn": turning.take,
+        "end_turn": turning.end,
+        "turns": turning.list,
+        "release_turn": turning.release,
+        "renew": enrolling.renew,
+        "enrolments": enrolling.list,
+        "enrol": enrolling.ask,
+        "enrolment": enrolling.get,
+        "decide_enrolment": enrolling.decide,
         "events": events.stream,
         "notices": events.notices,
         "whoami": accounts.whoami,

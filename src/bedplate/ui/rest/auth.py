@@ -19,11 +19,12 @@ from aiohttp.typedefs import Handler, Middleware
 
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
+from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
-from bedplate.head import Access, Failures, Identity, demand, may, subject_of
+from bedplate.head import Access, Failures, Identity, Lasting, demand, may, subject_of
 from bedplate.ui.rest.problems import TYPES, Unauthorized, answer
 
-__all__ = ["confirm", "guard", "identity", "needed"]
+__all__ = ["guard", "identity", "lasting", "needed", "presented"]
 
 _LOG = get_logger("head.access")
 _IDENTITY: Final = web.RequestKey("identity", Identity)
@@ -48,8 +49,20 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
             return "read", f"node/{name}"
         case ["nodes", name, "report"]:
             return "report", f"node/{name}"
+        case ["nodes", name, "turns" | "images" | "agents", *_]:
+            return "report", f"node/{name}"
+        case ["turns" | "rollout" | "errands" | "images" as resource, *_]:
+            return ("read" if is_read else "edit"), resource
+        case ["nodes", name, "certificate"]:
+            return "renew", f"node/{name}"
         case ["join"]:
             return "edit", "join"
+        case ["enrolments"] if not is_read:
+            return "enrol", "enrolments"
+        case ["enrolments", _] if is_read:
+            return "read", "own enrolment"
+        case ["enrolments", *_]:
+            return ("read" if is_read else "edit"), "enrolments"
         case ["tokens" | "certificates" | "revocations" | "authority", *_]:
             return ("read" if is_read else "edit"), "tokens"
         case ["objects", mode, *_] if not is_read:
@@ -61,15 +74,20 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
     return ("read" if is_read else "edit"), "tree"
 
 
-def confirm(access: Access, request: web.Request) -> None:
-    """Raise `Unauthorized` once a lasting request's credential is revoked or expired, its owner disabled, or may no
-    longer ask for that."""
-    caller, reason = _identify(access, request)
-    right = needed(request.method, request.path)
-    if caller is None or caller.name != identity(request).name:
-        raise Unauthorized(reason, hint="sign in again, with another credential")
-    if right is not None and not may(caller, *right):
-        raise Unauthorized(f"{caller.name} may no longer {right[0]} that", hint="ask an administrator")
+def lasting(access: Access, clock: Clock, request: web.Request) -> Lasting:
+    """What a request that lasts asks at every event and heartbeat. It raises `Unauthorized` once the credential is
+    revoked or expired, its owner disabled, or may no longer ask for that."""
+
+    def question() -> Identity:
+        caller, reason = _identify(access, request)
+        right = needed(request.method, request.path)
+        if caller is None or caller.name != identity(request).name:
+            raise Unauthorized(reason, hint="sign in again, with another credential")
+        if right is not None and not may(caller, *right):
+            raise Unauthorized(f"{caller.name} may no longer {right[0]} that", hint="ask an administrator")
+        return caller
+
+    return Lasting(access, clock, question)
 
 
 def guard(access: Access, failures: Failures) -> Middleware:
@@ -109,12 +127,22 @@ def _identify(access: Access, request: web.Request) -> tuple[Identity | None, st
         return access.by_token(
             token.strip()
         ), "the bearer token is unknown, revoked or expired, or its owner no longer exists"
-    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
-    der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
+    connection, der = _connection(request), presented(request)
     if connection is None or der is None:
         return None, "the request carries no credential"
     subject = subject_of(connection.getpeercert() or {})
     return access.by_certificate(subject, der), "the client certificate does not belong to an enabled user or node"
+
+
+def presented(request: web.Request) -> bytes | None:
+    """The client certificate of the connection; None where there is none."""
+    connection = _connection(request)
+    return connection.getpeercert(binary_form=True) if connection is not None else None
+
+
+def _connection(request: web.Request) -> ssl.SSLObject | None:
+    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+    return connection if isinstance(connection, ssl.SSLObject) else None
 
 
 def _refuse_foreign_pages(request: web.Request, caller: Identity) -> None:

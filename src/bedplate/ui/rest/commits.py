@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import unquote
 
 import msgspec
@@ -19,19 +20,22 @@ from bedplate.core import errors
 from bedplate.head import Address, Obj, Path, Tree, demand, exchange
 from bedplate.head.daemon import Service
 from bedplate.head.plan import PlannedAction, plan, touched_between
+from bedplate.head.rollout import Batches
+from bedplate.ui.rest.enrolment import fleet_of
 from bedplate.ui.rest.objects import edits_in, json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "wire"]
 
 _COMMIT = msgspec.json.Decoder(headapi.CommitRequest)
 _PLAN = msgspec.json.Decoder(headapi.PlanRequest)
+_ROLLOUT = msgspec.json.Decoder(headapi.RolloutAction)
 _UNDO = msgspec.json.Decoder(headapi.UndoRequest)
 
 
 class Commits:
-    """The handlers of `/commits`, `/plan`, `/revisions`, `/audit`, `/export` and `/import`."""
+    """The handlers of `/commits`, `/rollout`, `/plan`, `/revisions`, `/audit`, `/export` and `/import`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -49,11 +53,27 @@ class Commits:
         if sent.dry_run:
             return _would(await self._head.check_as(ask.identity, edits, force=force, undoes=undoes))
         nonce, request = await nonce_of(ask, sent)
-        return _made(
-            await self._head.commit_as(
-                ask.identity, edits, sent.message, force=force, undoes=undoes, nonce=nonce, request=request
-            )
+        commit = partial(
+            self._head.commit_as,
+            *(ask.identity, edits, sent.message),
+            force=force,
+            undoes=undoes,
+            nonce=nonce,
+            request=request,
         )
+        if not sent.batch:
+            return _made(await commit())
+        batches = Batches(sent.batch, sent.max_failed, sent.settle)
+        return _made(await fleet_of(self._service).rollouts.committed(batches, ask.identity.name, commit))
+
+    async def rollout(self, ask: Ask) -> web.StreamResponse:
+        """How far the roll-out is."""
+        return json(msgspec.json.encode(await fleet_of(self._service).rollouts.state()))
+
+    async def act_on_rollout(self, ask: Ask) -> web.StreamResponse:
+        """Pause, resume or undo it."""
+        action = (await ask.body(_ROLLOUT)).action
+        return json(msgspec.json.encode(await fleet_of(self._service).rollouts.act(ask.identity, action)))
 
     async def plan(self, ask: Ask) -> web.StreamResponse:
         """The changes that edits would make, by node."""
@@ -72,7 +92,7 @@ class Commits:
     def _planned(self, before: Tree, after: Tree, touched: Sequence[Address], revision: int) -> web.Response:
         actions = plan(before, after, touched, self._service.renderers)
         return json(
-            msgspec.json.encode(headapi.PlanResult(actions=[_action(action) for action in actions], revision=revision))
+            msgspec.json.encode(headapi.PlanResult(actions=[wire(action) for action in actions], revision=revision))
         )
 
     # History
@@ -156,7 +176,7 @@ def _would(changes: Sequence[Change]) -> web.Response:
     return json(msgspec.json.encode(headapi.CommitResult(changes=list(changes))))
 
 
-def _action(action: PlannedAction) -> headapi.PlanAction:
+def wire(action: PlannedAction) -> headapi.PlanAction:
     return headapi.PlanAction(
         node=action.node,
         kind=action.kind,

@@ -25,10 +25,21 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.AuditPage,
     headapi.AuthorityState,
     headapi.CertificateList,
+    headapi.CertificateAnswer,
+    headapi.CertificateRequest,
     headapi.CommitRequest,
     headapi.CommitResult,
+    headapi.EnrolmentAnswer,
+    headapi.EnrolmentDecision,
+    headapi.EnrolmentList,
+    headapi.EnrolmentRequest,
+    headapi.ErrandList,
+    headapi.ErrandRequest,
     headapi.ExplainResult,
     headapi.HealthEvent,
+    headapi.ImageAction,
+    headapi.ImageList,
+    headapi.ImageResult,
     headapi.JoinAnswer,
     headapi.JoinRequest,
     headapi.NodeHealth,
@@ -43,13 +54,20 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.ReportResult,
     headapi.Reset,
     headapi.RevisionPage,
+    headapi.RevisionProgress,
     headapi.RevocationList,
     headapi.RevocationRequest,
+    headapi.RolloutAction,
+    headapi.RolloutState,
     headapi.RotationRequest,
     headapi.TokenList,
     headapi.TokenMade,
     headapi.TokenRequest,
     headapi.TreeDocument,
+    headapi.TurnAnswer,
+    headapi.TurnEnd,
+    headapi.TurnList,
+    headapi.TurnRequest,
     headapi.UndoRequest,
     headapi.Whoami,
     Desired,
@@ -183,7 +201,24 @@ def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
     return result
 
 
-_UNREPEATED = ("report", "create_token", "revoke_token", "revoke_certificates", "rotate", "join")
+_UNREPEATED = (
+    "report",
+    "create_token",
+    "revoke_token",
+    "revoke_certificates",
+    "rotate",
+    "join",
+    "enrol",
+    "decide_enrolment",
+    "renew",
+    "take_turn",
+    "end_turn",
+    "release_turn",
+    "act_on_rollout",
+    "ask_errand",
+    "act_on_image",
+    "transfer_image",
+)
 
 
 def _has_nonce(operation: Operation) -> bool:
@@ -249,7 +284,7 @@ def _possible(operation: Operation) -> list[int]:
         statuses.append(422)
     if operation.name == "put":
         statuses.append(428)
-    if operation.name == "report":
+    if operation.name in ("report", "renew"):
         statuses.append(429)
     if operation.is_write:
         statuses.append(507)

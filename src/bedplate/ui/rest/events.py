@@ -15,7 +15,7 @@ from aiohttp import web
 
 from bedplate.core.logging import get_logger
 from bedplate.head.daemon import Service
-from bedplate.ui.rest.auth import confirm
+from bedplate.ui.rest.auth import lasting
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.problems import Malformed, Unauthorized
@@ -99,9 +99,10 @@ class Events:
         self, ask: Ask, response: web.StreamResponse, position: int, start: Place | None, kinds: Collection[str]
     ) -> None:
         feed = self._feed
+        credential = lasting(self._service.access, self._service.clock, ask.request)
         while True:
             await feed.more(position)
-            confirm(self._service.access, ask.request)
+            credential.holds()
             if feed.position == position:
                 await self._send(ask, response, b": still here\n\n")
                 continue

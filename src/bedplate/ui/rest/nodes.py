@@ -13,13 +13,16 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.head import NODE, may, news
+from bedplate.core import errors
+from bedplate.head import NODE, Lasting, demand_errands, may, news
 from bedplate.head.daemon import Service
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.rest import conditions
-from bedplate.ui.rest.auth import confirm
+from bedplate.ui.rest.auth import lasting
+from bedplate.ui.rest.commits import wire
+from bedplate.ui.rest.enrolment import fleet_of
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.stream import Feed
@@ -27,6 +30,7 @@ from bedplate.ui.rest.stream import Feed
 __all__ = ["Nodes"]
 
 _REPORT = msgspec.json.Decoder(headapi.ReportRequest)
+_ERRAND = msgspec.json.Decoder(headapi.ErrandRequest)
 
 
 class Nodes:
@@ -41,7 +45,11 @@ class Nodes:
         """What is known of nodes."""
         devices = self._head.tree.mode("device")
         names = [name for name in ask.names("names") or devices if name in devices]
-        items = [self._service.health.node_state(name) for name in sorted(names, key=natural)]
+        names.sort(key=natural)
+        if self._service.fleet is not None:
+            items = await self._service.fleet.progress.states(names)
+        else:
+            items = [self._service.health.node_state(name) for name in names]
         return json(msgspec.json.encode(headapi.NodeList(items=items, revision=self._head.revision)))
 
     async def explain(self, ask: Ask) -> web.StreamResponse:
@@ -64,42 +72,73 @@ class Nodes:
         ]
         return json(msgspec.json.encode(headapi.ExplainResult(node=name, revision=revision, facts=facts)))
 
+    async def pending(self, ask: Ask) -> web.StreamResponse:
+        """What a node has still to change."""
+        progress = fleet_of(self._service).progress
+        actions, applied = await progress.pending(ask.text("name"), self._service.renderers)
+        result = headapi.PlanResult(actions=[wire(action) for action in actions], revision=applied)
+        return json(msgspec.json.encode(result))
+
+    async def progress(self, ask: Ask) -> web.StreamResponse:
+        """How far nodes are with a revision."""
+        number = ask.number("number", 0)
+        await self._head.read(number)
+        fleet = fleet_of(self._service)
+        progress, rollout = await fleet.progress.of(number), fleet.rollouts.current
+        if rollout is not None and rollout.revision == number and rollout.state in ("paused", "stopped"):
+            progress = msgspec.structs.replace(progress, stopped=f"is {rollout.state}: {rollout.text}")
+        return json(msgspec.json.encode(progress))
+
     async def desired(self, ask: Ask) -> web.StreamResponse:
         """What a node should be; whoever knows it already may wait for another."""
         name, at, wait_s = ask.text("name"), ask.maybe("at"), ask.number("wait", 0)
-        shown = await self._desired(ask, name, at)
-        tag = shown.digest
+        tag = await self._tag(ask, name, at)
+        credential = lasting(self._service.access, self._service.clock, ask.request)
         if at is None and wait_s and conditions.is_known(ask.request, tag):
             try:
                 async with asyncio.timeout(wait_s):
                     while conditions.is_known(ask.request, tag) and not self._feed.is_closed:
-                        await self._changed(ask, name)
-                        shown = await self._desired(ask, name, None)
-                        tag = shown.digest
+                        await self._changed(name, credential)
+                        tag = await self._tag(ask, name, None)
             except TimeoutError:
                 pass
         if conditions.is_known(ask.request, tag):
             return web.Response(status=304, headers={"ETag": conditions.etag(tag)})
-        return json(msgspec.json.encode(shown), etag=tag)
+        return json(msgspec.json.encode(await self._desired(ask, name, at)), etag=tag)
 
-    async def _changed(self, ask: Ask, name: str) -> None:
+    async def _tag(self, ask: Ask, name: str, at: int | None) -> str:
+        """The ETag of what the asker sees. That of a node which asks for itself is known without making its state, so
+        that thousands who wait cost next to nothing."""
+        if at is None and self._service.fleet is not None and self._sees_all(ask):
+            self._head.tree.get(("device", name))
+            return self._service.fleet.wants.etag(name)
+        return (await self._desired(ask, name, at)).etag
+
+    async def _changed(self, name: str, credential: Lasting) -> None:
         """Wait until a revision may mean something to a node, for as long as its credential is valid."""
-        changed = asyncio.ensure_future(self._feed.node_changed(name))
-        try:
-            while not changed.done():
-                await asyncio.wait([changed], timeout=self._service.limits.heartbeat_s)
-                confirm(self._service.access, ask.request)
-        finally:
-            changed.cancel()
+        is_changed = False
+        while not is_changed:
+            changed = asyncio.ensure_future(self._feed.node_changed(name))
+            try:
+                while not changed.done():
+                    await asyncio.wait([changed], timeout=self._service.limits.heartbeat_s)
+                    credential.holds()
+                is_changed = changed.result()
+            finally:
+                changed.cancel()
 
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
         """The node itself, and whoever may read secrets, see secret files; others see stars."""
-        if at is None:
+        if at is None and self._service.fleet is not None:
+            state = self._service.fleet.wants.state(name)
+        elif at is None:
             state = desired(self._head.tree, name, self._head.revision)
         else:
             state = desired(await self._head.tree_at(at), name, at)
-        is_whole = ask.identity.role == NODE or may(ask.identity, "read", "secrets")
-        return state if is_whole else state.masked()
+        return state if self._sees_all(ask) else state.masked()
+
+    def _sees_all(self, ask: Ask) -> bool:
+        return ask.identity.role == NODE or may(ask.identity, "read", "secrets")
 
     async def report(self, ask: Ask) -> web.StreamResponse:
         """Keep what a node did and measured, and tell of it."""
@@ -108,11 +147,56 @@ class Nodes:
         self._service.head.standing.refuse_writes()
         self._service.intake.admit(name)
         report = await ask.body(_REPORT)
-        measured = await self._service.health.record(name, report.results, applied=report.applied, digest=report.digest)
+        measured = await self._service.health.record(
+            name,
+            report.results,
+            applied=report.applied,
+            digest=report.digest,
+            failures=report.failures,
+            tried=report.tried or self._head.revision,
+            version=report.version,
+            checks=report.checks,
+        )
         told = self._service.intake.told(name, news(name, report.actions, report.failures, measured, report.applied))
         if told:
             await self._service.notices.add_all(told)
+        if self._service.fleet is not None:
+            if any(errand.kind == "off" for errand in await self._service.fleet.errands.told(name, report.errands)):
+                self._service.health.left(name)
+            if report.booted:
+                await self._service.fleet.imaging.booted(name)
+            await self._service.fleet.reported(name, has_failed=bool(report.failures))
         return json(msgspec.json.encode(headapi.ReportResult(revision=self._head.revision)))
+
+    async def archive(self, ask: Ask) -> web.StreamResponse:
+        """The archive of the agent that a node is to run."""
+        name, digest = ask.text("name"), ask.text("digest")
+        fleet = fleet_of(self._service)
+        named = fleet.wants.state(name).settings.get("agent_archives", "")
+        if ask.identity.role != NODE or digest not in (word.partition("=")[2] for word in named.split(",")):
+            raise errors.NotFound(f"{name} is not to run the archive {digest[:12]}", hint="see agentarchives")
+        return web.FileResponse(fleet.archives.place(digest), headers={"Content-Type": "application/octet-stream"})
+
+    async def errands(self, ask: Ask) -> web.StreamResponse:
+        """What nodes were asked to do once, and what became of it."""
+        items = list(fleet_of(self._service).errands.list(ask.names("names")))
+        return json(msgspec.json.encode(headapi.ErrandList(items=items)))
+
+    async def ask_errand(self, ask: Ask) -> web.StreamResponse:
+        """Ask nodes to do something once."""
+        request = await ask.body(_ERRAND)
+        demand_errands(ask.identity, self._head.tree, request.nodes)
+        errands = fleet_of(self._service).errands
+        names = list(dict.fromkeys(request.nodes))
+        by = ask.identity.name
+        if request.kind in ("imageupdate", "grabimage"):
+            imaging, transfer = fleet_of(self._service).imaging, request.transfer or headapi.Transfer()
+            items = list(await imaging.ask(names, request.kind, transfer, by=by, lasts_s=request.lasts))
+        elif request.transfer is not None:
+            raise errors.Invalid(f"{request.kind} takes no transfer", hint="leave it out")
+        else:
+            items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts))
+        return json(msgspec.json.encode(headapi.ErrandList(items=items)), status=201)
 
     async def health(self, ask: Ask) -> web.StreamResponse:
         """A node with the history of its checks."""

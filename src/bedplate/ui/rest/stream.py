@@ -108,6 +108,7 @@ def health_event(result: Measured, place: Place) -> Encoded:
         status=sample.status,
         value=sample.value,
         info=sample.info,
+        remedy=sample.remedy,
     )
     moved = place._replace(measured_ms=max(place.measured_ms, _milliseconds(sample.time)))
     return _event("health", moved, msgspec.json.encode(body))
@@ -142,7 +143,11 @@ class Feed:
         self._more = asyncio.Event()
         self._tree = head.tree
         self._pending: set[Address] = set()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+        service.access.tokens.listeners.append(self._recheck)
+        if service.fleet is not None:
+            service.fleet.rollouts.listeners.append(self._rouse)
+            service.fleet.errands.listeners.append(self._rouse)
         self.is_closed = False
         self.readers = 0
         self.place = Place(head.revision, notices.last, _latest(health))
@@ -183,7 +188,7 @@ class Feed:
         for waiting in self._waiting.values():
             for future in waiting:
                 if not future.done():
-                    future.set_result(None)
+                    future.set_result(True)
 
     # Reading
 
@@ -207,12 +212,12 @@ class Feed:
         ring = self._ring
         return [ring[index] for index in range(len(ring) - missing, len(ring))]
 
-    async def node_changed(self, node: str) -> None:
-        """Wait until a revision may mean something to a node."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def node_changed(self, node: str) -> bool:
+        """Wait until a revision may mean something to a node; False: only its credential may have been revoked."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(node, set()).add(future)
         try:
-            await future
+            return await future
         finally:
             futures = self._waiting.get(node)
             if futures is not None:
@@ -245,6 +250,8 @@ class Feed:
                 name = change.path[1]
                 if self._service.head.standing.is_active and self._head.tree.find("device", name) is None:
                     await self._health.forget(name)
+                    if self._service.fleet is not None:
+                        await self._service.fleet.forget(name)
 
     def _publish(self, events: Iterable[Encoded]) -> None:
         for event in events:
@@ -265,11 +272,18 @@ class Feed:
         if not self._waiting:
             return
         names = affected(before, after, touched)
-        for node in names if len(names) < len(self._waiting) else list(self._waiting):
-            if node in names:
-                for future in self._waiting.get(node, ()):
-                    if not future.done():
-                        future.set_result(None)
+        self._rouse(names if len(names) < len(self._waiting) else [node for node in self._waiting if node in names])
+
+    def _rouse(self, nodes: Iterable[str], *, is_change: bool = True) -> None:
+        for node in nodes:
+            for future in self._waiting.get(node, ()):
+                if not future.done():
+                    future.set_result(is_change)
+
+    def _recheck(self, subject: str) -> None:
+        """Have those who wait show again that they may: somebody, or anybody, has lost a credential."""
+        self._publish([])
+        self._rouse([subject] if subject else list(self._waiting), is_change=False)
 
 
 def _latest(health: Health) -> int:

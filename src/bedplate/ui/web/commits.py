@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from aiohttp import web
 
 from bedplate.api.desired import File
-from bedplate.api.headapi import Revision
+from bedplate.api.headapi import Revision, RevisionProgress
 from bedplate.core import errors
 from bedplate.head import Address, Edit, Session, Tree, plan, validate
 from bedplate.head.affected import affected
 from bedplate.head.render import rendered_file
+from bedplate.head.rollout import Batches
 from bedplate.head.schema import ranges
 from bedplate.ui.web import diffs, links
 from bedplate.ui.web.visit import Visit
 
 __all__ = [
+    "Planned",
+    "as_planned",
     "changed_file",
     "changes",
     "commit",
     "drop",
+    "file_between",
     "history",
+    "progress_of",
     "revision",
     "revision_file",
     "undo",
@@ -55,7 +62,9 @@ async def changes(visit: Visit) -> web.StreamResponse:
     return await _changes(visit)
 
 
-async def _changes(visit: Visit, message: str = "", error: str = "", hint: str = "", status: int = 200) -> web.Response:
+async def _changes(
+    visit: Visit, message: str = "", error: str = "", hint: str = "", status: int = 200, batch: str = ""
+) -> web.Response:
     edits = visit.session.edits()
     present, staged = visit.service.head.tree, visit.session.tree
     after, touched = _over(present, edits), [(edit.mode, edit.key) for edit in edits]
@@ -70,6 +79,8 @@ async def _changes(visit: Visit, message: str = "", error: str = "", hint: str =
         problems=validate.problems(after, touched),
         denied=visit.service.head.refusal(visit.person, edits),
         message=message,
+        batch=batch,
+        has_nodes=visit.service.fleet is not None,
         error=error,
         hint=hint,
         tree=staged,
@@ -106,6 +117,11 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
     except errors.BedplateError as err:
         visit.login.say(f"The plan is incomplete: {err}", "warning", err.hint)
         return Planned([], 0, 0, 0)
+    return as_planned(actions)
+
+
+def as_planned(actions: Sequence[plan.PlannedAction]) -> Planned:
+    """Actions as the page shows them."""
     groups = diffs.groups(actions)
     more = max(len(groups) - _MOST_GROUPS, 0)
     return Planned(groups[:_MOST_GROUPS], more, len({action.node for action in actions}), len(actions))
@@ -129,21 +145,30 @@ async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
 
 
 async def commit(visit: Visit) -> web.StreamResponse:
-    """Make a revision of everything that is staged."""
-    message = visit.typed.get("message", "").strip()
+    """Make a revision of everything that is staged; with a size, for so many nodes at a time."""
+    message, batch = visit.typed.get("message", "").strip(), visit.typed.get("batch", "").strip()
     head, edits = visit.service.head, visit.session.edits()
     is_forced = visit.typed.get("force") == "yes"
     try:
-        revision = await head.commit_as(visit.person, edits, message, force=is_forced)
+        make = partial(head.commit_as, visit.person, edits, message, force=is_forced)
+        revision = await (_in_batches(visit, batch, make) if batch else make())
     except (errors.Conflict, errors.Invalid, errors.Denied, errors.Unavailable) as err:
-        hint = "" if isinstance(err, errors.Conflict | errors.Invalid) else err.hint
-        return await _changes(visit, message, err.message, hint, 409)
+        hint = "" if isinstance(err, errors.Conflict | errors.Invalid) and not batch else err.hint
+        return await _changes(visit, message, err.message, hint, 409, batch)
     visit.session.follow(head.tree, edits)
     if revision is None:
         visit.login.say("There was nothing to commit.")
         return visit.go("/changes")
     visit.login.say(f"Revision {revision.number} is committed.", "good")
-    return visit.go(links.revision(revision.number))
+    rollout = visit.service.fleet.rollouts.current if visit.service.fleet is not None else None
+    is_rolled_out = rollout is not None and rollout.revision == revision.number
+    return visit.go("/rollout" if is_rolled_out else links.revision(revision.number))
+
+
+async def _in_batches(visit: Visit, size: str, make: Callable[..., Awaitable[Revision | None]]) -> Revision | None:
+    if visit.service.fleet is None:
+        raise errors.Unavailable("this head keeps nothing for nodes, so that there are no batches of them")
+    return await visit.service.fleet.rollouts.committed(Batches(size), visit.person.name, make)
 
 
 async def drop(visit: Visit) -> web.StreamResponse:
@@ -187,32 +212,44 @@ async def revision(visit: Visit) -> web.StreamResponse:
     head = visit.service.head
     record = await head.read(number)
     before, after = await head.tree_at(number - 1), await head.tree_at(number)
-    planned = await _plan(visit, before, after, plan.touched_between(before, after))
+    steps = await _plan(visit, before, after, plan.touched_between(before, after))
     return visit.page(
         "revision.html",
         f"Revision {number}",
         record=record,
         sections=diffs.sections(after.schema, record.changes),
-        planned=planned,
+        planned=steps,
+        number=number,
+        progress=await progress_of(visit),
         tree=after,
         last=head.revision,
     )
 
 
+async def progress_of(visit: Visit) -> RevisionProgress | None:
+    """How far nodes are with the revision of the address; None where there are none, or too many to ask by the way."""
+    number, head, fleet = visit.number(), visit.service.head, visit.service.fleet
+    before, after = await head.tree_at(max(number - 1, 0)), await head.tree_at(number)
+    if fleet is None or len(affected(before, after, plan.touched_between(before, after))) > _MOST_NODES:
+        return None
+    return await fleet.progress.of(number)
+
+
 async def changed_file(visit: Visit) -> web.StreamResponse:
     """What a commit would change in a file of a node."""
     present = visit.service.head.tree
-    return _file(visit, present, _over(present, visit.session.edits()), "/changes")
+    return file_between(visit, present, _over(present, visit.session.edits()), "/changes")
 
 
 async def revision_file(visit: Visit) -> web.StreamResponse:
     """What a revision changed in a file of a node."""
     number, head = visit.number(), visit.service.head
     before, after = await head.tree_at(max(number - 1, 0)), await head.tree_at(number)
-    return _file(visit, before, after, links.revision(number))
+    return file_between(visit, before, after, links.revision(number))
 
 
-def _file(visit: Visit, before: Tree, after: Tree, back: str) -> web.Response:
+def file_between(visit: Visit, before: Tree, after: Tree, back: str) -> web.Response:
+    """What differs in a file of a node between two trees; the query names both."""
     node, path = visit.request.query.get("node", ""), visit.request.query.get("path", "")
     old, new = _rendered(before, node, path), _rendered(after, node, path)
     file = new or old

@@ -72,15 +72,11 @@ def end(expires: str, now: datetime) -> End:
 
 
 def ending(service: Service) -> int:
-    """How many credentials end within a month, and are still good."""
+    """How many credentials end within a month, and are still good; without tokens of enrolments, which all do."""
     now = service.clock.now()
-    ends = [token.expires for token in service.access.tokens.list()]
-    ends += [item.expires for item in _certificates(service) if not item.revoked]
+    ends = [token.expires for token in service.access.tokens.list() if not token.uses]
+    ends += [item.expires for item in service.certificates() if not item.revoked]
     return sum(end(expires, now).is_soon for expires in ends)
-
-
-def _certificates(service: Service) -> list[headapi.Certificate]:
-    return service.access.certificates(service.keys.certificates() if service.keys is not None else ())
 
 
 async def credentials(visit: Visit) -> web.StreamResponse:
@@ -95,7 +91,7 @@ def _page(
     service, words = visit.service, visit.request.query.get("q", "").lower().split()
     now = service.clock.now()
     tokens = sorted(service.access.tokens.list(), key=lambda token: (token.expires or "~", token.created))
-    certificates = _certificates(service)
+    certificates = service.certificates()
     return visit.page(
         "credentials.html",
         "Credentials",
@@ -194,7 +190,7 @@ async def revoke_certificate(visit: Visit) -> web.StreamResponse:
         request = msgspec.convert(asked, headapi.RevocationRequest)
     except msgspec.ValidationError as err:
         raise errors.Invalid("this is not the fingerprint of a certificate") from err
-    known = next((item for item in _certificates(visit.service) if item.fingerprint == request.fingerprint), None)
+    known = next((item for item in visit.service.certificates() if item.fingerprint == request.fingerprint), None)
     if known is None or known.use not in ("user", "node"):
         raise errors.NotFound("there is no certificate of a user or a node with that fingerprint")
     await visit.service.access.tokens.revocations.revoke(fingerprint=request.fingerprint, by=visit.person.name)

@@ -1,8 +1,8 @@
 """What happens, as it happens: the page of events, and the stream that scripts of open pages read.
 
-In: the head's revisions, notices, and results of checks. Out: server-sent events with names, numbers and words, never
-with values of the tree. A page says which revision and notice it already shows, so that nothing falls between it and
-its stream.
+In: the head's revisions, notices, results of checks, and nodes that move on. Out: server-sent events with names,
+numbers and words, never with values of the tree. A page says which revision and notice it already shows, so that
+nothing falls between it and its stream.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from aiohttp import web
 from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head import Measured
+from bedplate.head import Lasting, Measured
+from bedplate.head.daemon import Service
 from bedplate.head.schema import ranges
 from bedplate.ui.web import engine, links
-from bedplate.ui.web.visit import Visit, person_of
+from bedplate.ui.web.visit import Visit, has_ended, person_of
 
 __all__ = ["Event", "events", "latest", "stream", "together"]
 
@@ -29,10 +30,11 @@ _QUEUED = 256
 _NAMED = 4
 """So many hosts, or ranges of them, are named beside a notice that all of them sent."""
 _STALL_S = 30.0
+_MOVES_S = 1.0
 
 
 class Event(NamedTuple):
-    """One line of the list: `kind` is revision, notice or health."""
+    """One line of the list: `kind` is revision, notice, health or progress."""
 
     kind: str
     data: dict[str, Any]
@@ -117,9 +119,11 @@ async def stream(visit: Visit) -> web.StreamResponse:
 async def _write(visit: Visit, response: web.StreamResponse, queue: asyncio.Queue[Event]) -> None:
     await response.write(b"retry: 2000\n\n")
     seen = {"revision": 0, "notice": 0}
+    service, login = visit.service, visit.login
+    credential = Lasting(service.access, service.clock, lambda: person_of(service, login))
     while True:
-        event = await _next(queue, visit.service.limits.heartbeat_s)
-        if person_of(visit.service, visit.login) is None:
+        event = await _next(queue, service.limits.heartbeat_s)
+        if login.is_replaced or has_ended(service, login) or not credential.holds():
             return
         if event is not None and event.kind in seen:
             seen[event.kind] = event.data["number"]
@@ -138,7 +142,29 @@ def _sources(visit: Visit) -> list[AsyncIterator[Event]]:
         _mapped(head.revisions(_known(revision, head.revision)), _of_revision),
         _mapped(notices.stream(_known(notice, notices.last)), _of_notice),
         _mapped(visit.service.health.stream(), _of_result),
+        _moves(visit.service),
     ]
+
+
+async def _moves(service: Service) -> AsyncIterator[Event]:
+    """That nodes have moved on, with how many: at most once a second, however many they are."""
+    moved, nodes = asyncio.Event(), set[str]()
+
+    def remember(node: str) -> None:
+        nodes.add(node)
+        moved.set()
+
+    service.health.listeners.append(remember)
+    try:
+        while True:
+            await moved.wait()
+            count = len(nodes)
+            nodes.clear()
+            moved.clear()
+            yield Event("progress", {"nodes": count})
+            await service.clock.sleep(_MOVES_S)
+    finally:
+        service.health.listeners.remove(remember)
 
 
 def _known(text: str, newest: int) -> int:

@@ -117,7 +117,7 @@ _PLURAL = {
     "user": "Users",
 }
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Machines", ("/", "device", "/health")),
+    ("Machines", ("/", "device", "/health", "/rollout", "/images")),
     ("Configuration", ("category", "softwareimage", "configurationoverlay", "/roles", "network")),
     ("Clusters", ("kubernetes", "etcd", "/appgroups")),
     ("Site", ("healthcheck", "user", "/credentials", "/history", "/events")),
@@ -125,6 +125,8 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _PAGES = {
     "/": "Overview",
     "/health": "Health",
+    "/images": "Image updates",
+    "/rollout": "Roll-out",
     "/roles": "Roles",
     "/appgroups": "App groups",
     "/credentials": "Credentials",

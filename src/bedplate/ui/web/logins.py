@@ -62,6 +62,9 @@ class Login:
     flashes: list[Flash] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_over: bool = False
+    is_replaced: bool = False
+    """Whether another value stands for the login by now: streams that were begun with this one end, for nobody would
+    tell them of its end, and browsers open them again."""
     revision: int = 0
     """The revision of its record in the store; 0: it has none."""
     kept_s: float = 0.0
@@ -112,13 +115,15 @@ class Logins:
         await self.keep(login)
         return login
 
-    async def find(self, number: str, tree: Tree) -> Login | None:
-        """The login of a cookie, unless it ended; asking keeps it alive."""
+    async def find(self, number: str, tree: Tree, *, is_seen: bool = True) -> Login | None:
+        """The login of a cookie, unless it ended; asking keeps it alive, if it is a person who asks."""
         login = await self._kept(number, tree) if number else None
         now = self._clock.monotonic()
         if login is None or now - login.seen_s > IDLE_S:
             self._held.pop(number, None)
             return None
+        if not is_seen:
+            return login
         login.seen_s = now
         if now - login.kept_s > _KEEP_EVERY_S:
             await self.keep(login)
@@ -136,6 +141,8 @@ class Logins:
             # Signed out at another head, unless it could not be kept.
             return login if login is not None and not login.revision else None
         if login is None or login.revision != kept.revision:
+            if login is not None:
+                login.is_replaced = True
             login = self._held[number] = self._restored(number, kept.sitting, kept.seen, tree)
             login.revision = kept.revision
         return login
@@ -186,5 +193,6 @@ class Logins:
         self._held = {number: login for number, login in self._held.items() if now - login.seen_s <= IDLE_S}
         while len(self._held) >= _MOST:
             oldest = min(self._held.values(), key=lambda login: (bool(login.session.edits()), login.seen_s))
+            oldest.is_replaced = True
             oldest.is_over = self._sittings is None
             del self._held[oldest.number]

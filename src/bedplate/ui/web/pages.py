@@ -17,7 +17,7 @@ from bedplate.head import Obj, Path, Tree, explain, may, resolve
 from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
-from bedplate.ui.web import credentials, events, links, machines, plots, views
+from bedplate.ui.web import credentials, events, links, machines, plots, progress, views
 from bedplate.ui.web.links import plural
 from bedplate.ui.web.views import Cell, Column, Listed
 from bedplate.ui.web.visit import Visit
@@ -52,6 +52,8 @@ async def overview(visit: Visit) -> web.StreamResponse:
         ending=credentials.ending(visit.service) if may(visit.person, "read", "tokens") else 0,
         troubled=troubled[:_TROUBLED],
         troubled_more=max(len(troubled) - _TROUBLED, 0),
+        rollout=await progress.current(visit),
+        behind=await progress.behind(visit),
         clusters=machines.clusters(visit.tree, visit.service.health),
         modes=[_counted(visit.tree, mode) for mode in visit.tree.schema.modes],
         revisions=await visit.service.head.log(6),
@@ -202,6 +204,9 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
             for fact, revision in explain.explain(tree, name, renderers=visit.service.renderers)
         ],
         notices=visit.service.notices.latest(15, host=name),
+        standing_now=(await progress.states(visit, [name])).get(name) if values["at"] is None else None,
+        pending=await progress.pending(visit, name) if values["at"] is None else None,
+        tree=tree,
         **values,
     )
 
@@ -229,6 +234,7 @@ async def health(visit: Visit) -> web.StreamResponse:
         "health.html",
         check or "Health",
         machines=shown,
+        states=await progress.states(visit, [machine.name for machine in shown]),
         check=check,
         plots={machine.name: await _plot(visit, machine.name, check) for machine in shown} if check else {},
         tally=machines.tally(fleet),

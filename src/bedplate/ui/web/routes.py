@@ -6,7 +6,7 @@ from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.head.daemon import Service
-from bedplate.ui.web import bulk, commits, credentials, edits, engine, events, pages
+from bedplate.ui.web import bulk, commits, credentials, edits, engine, events, images, pages, progress
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.signing import Signing
 from bedplate.ui.web.visit import Door, Visit
@@ -26,6 +26,10 @@ def routes(service: Service) -> list[web.AbstractRouteDef]:
         web.get("/", door.page(pages.overview)),
         web.get("/show/{path:.+}", door.page(pages.show)),
         web.get("/health", door.page(pages.health)),
+        web.get("/images", door.page(images.images)),
+        web.get("/rollout", door.page(progress.rollout)),
+        web.post("/rollout/{action:pause|resume|undo}", door.form(progress.act)),
+        web.get("/pending/file", door.page(progress.pending_file)),
         web.get("/roles", door.page(pages.roles)),
         web.get("/appgroups", door.page(pages.app_groups)),
         web.get("/credentials", door.page(credentials.credentials)),
@@ -48,6 +52,7 @@ def routes(service: Service) -> list[web.AbstractRouteDef]:
         web.post("/changes/drop", door.form(commits.drop)),
         web.get("/history", door.page(commits.history)),
         web.get(r"/history/{number:\d{1,12}}", door.page(commits.revision)),
+        web.get(r"/history/{number:\d{1,12}}/progress", door.page(progress.revision)),
         web.get(r"/history/{number:\d{1,12}}/file", door.page(commits.revision_file)),
         web.get(r"/history/{number:\d{1,12}}/undo", door.editor(commits.undo_form)),
         web.post(r"/history/{number:\d{1,12}}/undo", door.form(commits.undo)),

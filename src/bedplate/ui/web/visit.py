@@ -24,7 +24,18 @@ from bedplate.ui.web import engine
 from bedplate.ui.web.links import navigation
 from bedplate.ui.web.logins import IDLE_S, Login, Logins
 
-__all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "set_cookie", "typed_in"]
+__all__ = [
+    "PEOPLE",
+    "Door",
+    "Visit",
+    "cookie",
+    "has_ended",
+    "is_foreign",
+    "is_secure",
+    "person_of",
+    "set_cookie",
+    "typed_in",
+]
 
 _LOG = get_logger("head.page")
 _STATUS = {
@@ -82,7 +93,7 @@ class Visit:
             "person": self.person,
             "may_edit": self.may_edit,
             "form_token": self.login.form_token,
-            "flashes": self.login.take_flashes(),
+            "flashes": [] if is_renewal(self.request) else self.login.take_flashes(),
             "staged_count": len(self.session.edits()),
             "revision": self.service.head.revision,
             "standing": self.service.head.standing,
@@ -172,7 +183,8 @@ class Door:
         return answer
 
     async def _signed_in(self, request: web.Request) -> tuple[Login, Identity] | None:
-        login = await self._logins.find(request.cookies.get(cookie(request), ""), self._service.head.tree)
+        number = request.cookies.get(cookie(request), "")
+        login = await self._logins.find(number, self._service.head.tree, is_seen=not is_renewal(request))
         if login is None:
             return None
         person = person_of(self._service, login)
@@ -205,9 +217,14 @@ def _refuse_readers(visit: Visit) -> None:
         )
 
 
+def has_ended(service: Service, login: Login) -> bool:
+    """Whether somebody signed out, or was not heard of for too long."""
+    return login.is_over or service.clock.monotonic() - login.seen_s > IDLE_S
+
+
 def person_of(service: Service, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
-    if login.is_over or service.clock.monotonic() - login.seen_s > IDLE_S:
+    if has_ended(service, login):
         return None
     proof = login.proof
     if proof.token is not None:
@@ -258,6 +275,11 @@ def set_cookie(request: web.Request, answer: web.Response, what: str, value: str
 def is_secure(request: web.Request) -> bool:
     """Whether the browser speaks TLS with us; then cookies must not travel without it."""
     return request.scheme == "https"
+
+
+def is_renewal(request: web.Request) -> bool:
+    """Whether the script of an open page asks for its parts again: nobody did anything, and nobody reads messages."""
+    return request.headers.get("Bedplate-Renewal") == "yes"
 
 
 def is_foreign(request: web.Request) -> bool:

@@ -7,16 +7,21 @@ from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
     causes,
     commits,
     edits,
+    enrolments,
     exchange,
     help,
+    images,
     lists,
     look,
     move,
     objects,
     options,
     past,
+    power,
+    rollouts,
     session,
     states,
+    turns,
 )
 
 __all__ = ["COMMANDS"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from bedplate.api.headapi import Change, Revision
+from bedplate.api.headapi import Change
 from bedplate.core import errors
-from bedplate.head import Address, Edit, Tree
+from bedplate.head import Edit
+from bedplate.head.rollout import Batches
 from bedplate.ui.cmsh import wording
-from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, whole
+from bedplate.ui.cmsh.command import DELIMITER, FAILED, OK, VERBOSE, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Cell, Table
 
 __all__ = ["diff_table"]
@@ -23,8 +26,11 @@ _POLL_S = 1.0
     "commit [OPTIONS]",
     options=[
         Option("-m", "--message", "Message for the history", value="text"),
-        Option("-w", "--wait", "Wait until the reporting nodes have applied it"),
+        Option("-w", "--wait", "Wait, and show how far it is, until the reporting nodes have applied it or failed"),
         Option("", "--timeout", "How many seconds to wait at most (600)", value="seconds"),
+        Option("-b", "--batch", "Let nodes have it in batches: a number of them, or a share such as 10%", value="size"),
+        Option("", "--max-failed", "With --batch: go on while no more than so many have failed it (0)", value="count"),
+        Option("", "--settle", "With --batch: seconds that each batch is watched (10)", value="seconds"),
         Option("", "--dry-run", "Validate, and show what would change; nothing is written"),
         Option(
             "",
@@ -36,6 +42,8 @@ _POLL_S = 1.0
         ("commit", "All staged changes of the current object; at the top, all of them"),
         ('commit -m "more replicas"', "With a message for the history"),
         ("commit --dry-run", "Only validate"),
+        ("commit --batch 10%", "For one node of ten first; rollout shows how far it is"),
+        ("commit --wait", "Succeeds once every node that reports has applied it"),
     ],
 )
 async def _commit(desk: Desk, args: Arguments) -> int | None:
@@ -58,8 +66,10 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
         desk.failed = 0
         _tell_elsewhere(desk)
         return None
+    batches = _batches(args)
     after = desk.renumbered()
-    revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=undoes)
+    message = args.value("message")
+    revision = await desk.backend.commit(edits, message, force=force, undoes=undoes, batches=batches)
     desk.undoes, desk.failed = None, 0
     desk.session.follow(desk.backend.tree, edits)
     desk.place = after
@@ -68,8 +78,24 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     if revision is not None and desk.is_interactive:
         desk.note(f"revision {revision.number}; undo {revision.number} stages its reverse")
     if args.flag("wait") and revision is not None:
-        return await _wait(desk, revision, edits, args.number("timeout", 600))
+        return await _wait(desk, revision.number, args.number("timeout", 600))
     return None
+
+
+def _batches(args: Arguments) -> Batches | None:
+    size = args.value("batch")
+    if not args.flag("batch"):
+        if args.flag("max-failed") or args.flag("settle"):
+            raise Usage("--max-failed and --settle are for --batch", hint="help commit shows how")
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}|(?:[1-9][0-9]?|100)%", size):
+        raise Usage(
+            f"--batch: {size!r} must be a number of nodes, or a share such as 10%", hint="help commit shows how"
+        )
+    most, settle_s = args.number("max-failed", 0), args.number("settle", 10)
+    if most > 100_000 or settle_s > 86400:
+        raise Usage("--max-failed is at most 100000, --settle at most 86400", hint="help commit shows how")
+    return Batches(size, most, settle_s)
 
 
 def _tell_elsewhere(desk: Desk) -> None:
@@ -100,41 +126,46 @@ def _counted(count: int, name: str) -> str:
     return f"{count} {name if count == 1 else name[:-1] + 'ies'}"
 
 
-async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s: int) -> int:
-    """Until every node that has something to do for the commit has said that it did it."""
-    before = await desk.backend.tree_at(revision.number - 1)
-    nodes = _with_work(before, desk.backend.tree, [(edit.mode, edit.key) for edit in edits])
-    started = desk.clock.monotonic()
+async def _wait(desk: Desk, number: int, timeout_s: int) -> int:
+    """Until every node that has something to do for a revision has applied it, failed or fallen silent. A head that is
+    restarted meanwhile, or hands over to another one, is waited for."""
+    started, told, is_away = desk.clock.monotonic(), "", False
     while True:
-        applied = {state.node: state.applied for state in await desk.backend.states(nodes) if state.applied}
-        silent = [name for name in nodes if name not in applied]
-        behind = [name for name in nodes if name in applied and applied[name] < revision.number]
-        if not behind:
+        try:
+            progress = await desk.backend.progress(number)
+        except errors.Unavailable as err:
+            if desk.clock.monotonic() - started > timeout_s:
+                raise errors.Unavailable(
+                    f"revision {number} is committed, but the head does not respond: {err}",
+                    hint="device status shows how far the nodes are once it does; do not commit again",
+                ) from err
+            if not is_away:
+                desk.note(f"note: revision {number} is committed; the head does not respond, waiting for it")
+                is_away = True
+            await desk.clock.sleep(_POLL_S)
+            continue
+        counts = wording.progress(progress)
+        if counts != told and progress.total:
+            desk.say(counts)
+            told = counts
+        if progress.is_settled or progress.stopped:
             break
+        behind = [node.node for node in progress.nodes if node.state in ("pending", "held")]
         if desk.clock.monotonic() - started > timeout_s:
             raise errors.Unavailable(
-                f"revision {revision.number} is committed, but not yet applied on {', '.join(behind[:5])}",
-                hint="history and explain show the pending changes; commit --timeout waits longer",
+                f"revision {number} is committed, but not yet applied on {', '.join(behind[:5])}",
+                hint="device pending shows the pending changes; commit --timeout waits longer",
             )
         await desk.clock.sleep(_POLL_S)
-    if silent:
-        desk.note(f"note: {len(silent)} of {len(nodes)} nodes have not reported a revision and were not waited for")
-    return 0
-
-
-def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[str]:
-    """The nodes that should be something else now; the others have nothing to do, and so nothing to report."""
-    from bedplate.head.affected import affected
-    from bedplate.head.desired import desired
-
-    names = []
-    for name in sorted(affected(before, after, touched)):
-        if after.find("device", name) is None:
-            continue
-        is_new = before.find("device", name) is None
-        if is_new or desired(before, name).digest != desired(after, name).digest:
-            names.append(name)
-    return names
+    if progress.stopped:
+        desk.say(f"the roll-out {progress.stopped}; rollout resume goes on, rollout undo takes it back")
+    left = [node for node in progress.nodes if node.state != "UNKNOWN"]
+    for node in [node for node in left if node.state != "held"]:
+        desk.say(f"{node.node}: {node.state}{': ' + node.text if node.text else ''}")
+    if len(left) < len(progress.nodes):
+        silent = len(progress.nodes) - len(left)
+        desk.note(f"note: {silent} of {progress.total} nodes have not reported a revision and were not waited for")
+    return FAILED if left else OK
 
 
 @command(

@@ -187,8 +187,9 @@ def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sor
         by = _column(desk, path, objects, word.removeprefix("-"))
         keys.sort(key=lambda key: by.order(desk, objects[key]), reverse=word.startswith("-"))
     if not columns:
-        headers, cells = tables.list_table(desk.schema, submode, objects, keys)
-        return Table(headers, columns=cells)
+        headers, blocks = tables.list_table(submode, objects, keys, desk.listed.get(path, ()))
+        desk.listed = {path: blocks}  # the last one: it is soon asked for again, with few changes
+        return Table(headers, blocks=blocks)
     shown: list[_Column] = []
     widths: dict[int, int] = {}
     for word in (word.strip() for word in columns.split(",") if word.strip()):

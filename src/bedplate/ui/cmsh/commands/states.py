@@ -1,13 +1,16 @@
-"""What nodes tell: status, health, events."""
+"""What nodes tell: status, what is pending, health and its history, events."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from bedplate.api.headapi import CheckState, NodeState
 from bedplate.api.states import RESULTS, STATES
 from bedplate.core import errors
+from bedplate.core.clock import parse_rfc3339
 from bedplate.head import Path
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
@@ -17,6 +20,8 @@ from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Cell, Table
 
 __all__: list[str] = []
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _either(words: tuple[str, ...]) -> str:
@@ -83,16 +88,62 @@ async def _status(desk: Desk, args: Arguments) -> None:
             state.state,
             state.health,
             state.applied or "",
+            _pending(state),
             state.heard,
             ", ".join(f"{check.check}: {check.info}" if check.info else check.check for check in _failing(state)),
+            "; ".join(state.failures),
+            state.image,
+            state.version,
         ]
         for state in states
     ]
-    headers = ["Hostname (key)", "Status", "Health", "Revision", "Last report", "Failing checks"]
-    desk.table(Table(headers, rows, times=frozenset({4})), args)
+    headers = ["Hostname (key)", "Status", "Health", "Revision", "Pending", "Last report"]
+    headers += ["Failing checks", "Failures", "Image", "Agent"]
+    desk.table(Table(headers, rows, times=frozenset({5})), args)
+    _tell_silent(desk, [state.node for state in states if state.state == "DOWN"])
     if not args.flag("delimiter") and len(known) > 1:
         counts: Counter[str] = Counter(state.state for state in known)
         desk.say(f"{len(known)} devices: {', '.join(f'{counts[state]} {state}' for state in STATES)}")
+
+
+def _tell_silent(desk: Desk, names: list[str]) -> None:
+    """What to do about devices that do not report any more."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        desk.note(
+            f"note: {', '.join(names[:3])}{more} stopped reporting: see that the machine runs, that it reaches this "
+            "head, and that bedplate-agent status on it says that the agent does"
+        )
+
+
+def _pending(state: NodeState) -> Cell:
+    """The revision that a node has not applied yet, or that it waits for its batch."""
+    return "held" if state.is_held else state.pending or ""
+
+
+@command(
+    "pending",
+    "Show what a device has still to change: what it should be now against what it has applied",
+    "pending [OPTIONS] [<device> ...]",
+    options=[VERBOSE, DELIMITER, NODES, CATEGORY],
+    examples=[
+        ("device pending", "All devices that are behind"),
+        ("pending node001", "The files, services, flags and labels of one"),
+    ],
+    where=_on_devices,
+    words=_devices,
+    most=None,
+)
+async def _pending_command(desk: Desk, args: Arguments) -> None:
+    rows: list[list[Cell]] = []
+    for state in await desk.backend.states(_asked(desk, args)):
+        if not state.heard or not (state.pending or args.words or len(desk.place) > 1):
+            continue
+        for action in (await desk.backend.fleet.pending(state.node)).actions:
+            what = [action.verb, action.old, action.new, action.effect, action.source]
+            rows.append([state.node, action.kind, action.name, *what])
+    headers = ["Hostname (key)", "Kind", "Name", "Action", "Old", "New", "Effect", "Source"]
+    desk.table(Table(headers, rows, uncut=frozenset({0, 2})), args)
 
 
 def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
@@ -131,12 +182,12 @@ async def _health_command(desk: Desk, args: Arguments) -> None:
         return
     states = await desk.backend.states(names)
     rows: list[list[Cell]] = [
-        [state.node, check.check, check.status, check.value, check.since, check.time, check.info]
+        [state.node, check.check, check.status, check.value, check.since, check.time, check.info, check.remedy]
         for state in states
         for check in state.checks
         if status in ("", check.status)
     ]
-    headers = ["Hostname (key)", "Check", "Result", "Value", "Since", "Time", "Info"]
+    headers = ["Hostname (key)", "Check", "Result", "Value", "Since", "Time", "Info", "Remedy"]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1}), times=frozenset({4, 5})), args)
     if not any(state.checks for state in states) and not args.flag("delimiter"):
         who = "this device has" if len(names) == 1 else "these devices have"
@@ -148,14 +199,73 @@ async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str
     for name in names:
         for kept in (await desk.backend.health(name, check)).history:
             rows += [
-                [name, sample.time, sample.status, sample.value, sample.info]
+                [name, sample.time, sample.status, sample.value, sample.info, sample.remedy]
                 for sample in kept.samples
                 if status in ("", sample.status)
             ]
     if not rows and desk.session.tree.find("healthcheck", check) is None:
         raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
-    headers = ["Hostname (key)", "Timestamp", "Result", "Value", "Info"]
+    headers = ["Hostname (key)", "Timestamp", "Result", "Value", "Info", "Remedy"]
     desk.table(Table(headers, rows, times=frozenset({1})), args)
+
+
+@command(
+    "dumpmonitoringdata",
+    "Print what a check of a device said between two times",
+    "dumpmonitoringdata [OPTIONS] <from> <to> <check>",
+    options=[VERBOSE, DELIMITER, NODES],
+    examples=[
+        ("device use node001; dumpmonitoringdata -1h now Docker", "The results of the last hour"),
+        ("device dumpmonitoringdata -n node001 -7d -1d Docker", "Those of a week but for the last day"),
+    ],
+    where=_on_devices,
+    words=lambda desk, args: (
+        [("-1h", "an hour ago"), ("now", "now")]
+        if len(args.words) < 2
+        else [(name, "health check") for name in desk.session.children(("healthcheck",))]
+    ),
+    least=3,
+    most=3,
+)
+async def _dump(desk: Desk, args: Arguments) -> None:
+    start, end = (_moment(word, desk.clock.now()) for word in args.words[:2])
+    check, paths = args.words[2], chosen(desk, args)
+    names = [path[1] for path in paths] if paths is not None else [desk.here()[1]]
+    samples = []
+    for name in names:
+        for kept in (await desk.backend.health(name, check)).history:
+            samples += [sample for sample in kept.samples if start <= parse_rfc3339(sample.time) <= end]
+    if not samples and desk.session.tree.find("healthcheck", check) is None:
+        raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
+    is_data = args.value("delimiter").startswith("{")
+    rows: list[list[Cell]] = [
+        [
+            sample.time if is_data else _shown(sample.time),
+            sample.status if sample.value is None else sample.value,
+            sample.info,
+        ]
+        for sample in sorted(samples, key=lambda sample: sample.time)
+    ]
+    desk.table(Table(["Timestamp", "Value", "Info"], rows, uncut=frozenset({0, 1, 2})), args)
+
+
+def _moment(word: str, now: datetime) -> datetime:
+    """`now`, some time ago (`-1h`, `-30m`, `-7d`), or a date and a time. Raises `Usage`."""
+    if word == "now":
+        return now
+    ago = re.fullmatch(r"-([0-9]{1,6})([smhdw])", word)
+    if ago is not None:
+        return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    try:
+        date = datetime.fromisoformat(word.replace("/", "-"))
+    except ValueError:
+        raise Usage(f"{word!r} is not a time", hint="now, -1h, -30m, -7d, or '2026/01/31 15:00:00'") from None
+    return date if date.tzinfo is not None else date.astimezone()
+
+
+def _shown(time: str) -> str:
+    """A time as the manual prints it, in local time."""
+    return parse_rfc3339(time).astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
 
 
 @command(

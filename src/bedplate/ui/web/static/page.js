@@ -10,6 +10,9 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
+// What the server wrote, before this script adds to it; see "Parts that follow".
+const written = new Map([...document.querySelectorAll("[data-live]")].map((part) => [part.id, part.innerHTML]));
+
 const link = (text, way) => element("a", text, { href: way });
 const shortTime = (moment) => moment.slice(0, 19).replace("T", " ");
 
@@ -98,6 +101,55 @@ function sortable(table) {
 
 document.querySelectorAll("table.data").forEach(sortable);
 
+// Parts that follow what nodes do: asked for again when something has happened, now and then, and the less often the
+// longer an answer takes. A part that somebody works in stays as it is until the next time.
+const renewal = { isUnderWay: false, isDue: false };
+
+const tablesOf = (part) => (part.matches("tbody") ? [part.closest("table")] : [...part.querySelectorAll("table.data")]);
+
+function renewPart(part, fresh) {
+  if (!fresh || written.get(part.id) === fresh.innerHTML || part.contains(document.activeElement)) return;
+  written.set(part.id, fresh.innerHTML);
+  const orders = tablesOf(part).map((table) => {
+    const head = table.querySelector("th[aria-sort]");
+    return head && [head.cellIndex, head.getAttribute("aria-sort") === "descending" ? 2 : 1];
+  });
+  part.replaceChildren(...fresh.childNodes);
+  tablesOf(part).forEach((table, at) => {
+    if (!part.matches("tbody")) sortable(table);
+    const [column, clicks] = orders[at] ?? [];
+    const head = clicks && table.tHead.rows[0].cells[column];
+    head?.removeAttribute("aria-sort");
+    for (let click = 0; head && click < clicks; click += 1) head.querySelector("button.sort")?.click();
+  });
+}
+
+async function renew() {
+  const parts = [...document.querySelectorAll("[data-live]")];
+  if (!parts.length || document.visibilityState === "hidden") return;
+  renewal.isDue = renewal.isUnderWay;
+  if (renewal.isUnderWay) return;
+  renewal.isUnderWay = true;
+  const begin = performance.now();
+  try {
+    for (const address of new Set(parts.map((part) => part.dataset.live || location.href))) {
+      const answer = await fetch(address, { headers: { "Bedplate-Renewal": "yes" }, redirect: "error" });
+      if (!answer.ok) continue;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of parts)
+        if ((part.dataset.live || location.href) === address) renewPart(part, page.getElementById(part.id));
+    }
+  } catch {
+    // The head starts again, or the login has ended: the next event, or the next click, tells.
+  }
+  setTimeout(() => {
+    renewal.isUnderWay = false;
+    if (renewal.isDue) renew();
+  }, Math.max(1000, 20 * (performance.now() - begin)));
+}
+
+if (written.size) setInterval(renew, 30000);
+
 // Live events.
 const live = document.getElementById("live");
 const state = document.getElementById("stream-state");
@@ -162,6 +214,28 @@ function onNotice(event) {
   while (list.children.length > Number(list.dataset.most)) list.lastElementChild.remove();
 }
 
+// What changes by itself is read again from the server now and then, while it is seen and nothing in it has the focus.
+const changing = document.querySelector("[data-refresh]");
+
+async function refresh() {
+  if (document.visibilityState !== "hidden" && !changing.contains(document.activeElement)) {
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = answer.ok && page.getElementById(changing.id);
+      if (fresh) {
+        changing.dataset.refresh = fresh.dataset.refresh;
+        changing.replaceChildren(...fresh.childNodes);
+      }
+    } catch {
+      // The head is away: what is shown stays until it answers again.
+    }
+  }
+  setTimeout(refresh, 1000 * Number(changing.dataset.refresh));
+}
+
+if (changing) setTimeout(refresh, 1000 * Number(changing.dataset.refresh));
+
 // A browser opens few connections to one host: only tabs that are seen hold one. What happened meanwhile comes later.
 let source = null;
 
@@ -176,8 +250,10 @@ function listen() {
   source = new EventSource(`/events/stream?${asked}`);
   source.addEventListener("revision", onRevision);
   source.addEventListener("notice", onNotice);
+  for (const kind of ["revision", "notice", "health", "progress"]) source.addEventListener(kind, renew);
   source.addEventListener("open", () => {
     body.dataset.stream = "open";
+    renew();
     if (state) state.textContent = "live";
   });
   source.addEventListener("error", () => {

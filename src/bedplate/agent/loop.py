@@ -1,0 +1,235 @@
+"""The agent as a program: recover, follow the head, keep what holds, check, report; until it is told to stop.
+
+In: a head, and what effects are done with. Out: the node is what the head says, and the head knows it. Without a head
+the last state is kept: services are restarted, files put right, results kept to be told later. One change is made at a
+time, whoever asks for it.
+
+    loop       long poll, then the steps to the new state; what failed is tried again
+    errands    what is to be done once: restarts, transfers of software images
+    upkeep     drift: what changed by hand or died is put right; checks at their intervals
+    news       reports, soon after something happened and now and then to say that the node lives
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+
+from bedplate.agent.apply import Applier, Effects
+from bedplate.agent.checks import Checks
+from bedplate.agent.errands import Errands, SwitchedOff
+from bedplate.agent.link import Head
+from bedplate.agent.news import News
+from bedplate.agent.node import Node, Pace
+from bedplate.agent.observe import Difference, Edits, Watch, remaining
+from bedplate.agent.state import Held, StateProblem
+from bedplate.agent.update import Updates
+from bedplate.agent.upkeep import Upkeep
+from bedplate.api.desired import Desired
+from bedplate.api.steps import Failed, Outcome, Step, steps
+from bedplate.client import Wanted
+from bedplate.core import errors
+from bedplate.core.backoff import Backoff
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.core.logging import get_logger
+
+__all__ = ["Agent"]
+
+_LOG = get_logger("agent")
+
+
+class Replaced(errors.Terminal):
+    """Another version of the agent is in place: this one ends, and the service manager starts that one."""
+
+
+class Agent:
+    """`run` until cancelled. `recovered` is set once what was interrupted is finished, `settled` whenever the node has
+    done what it could about the last state it was given."""
+
+    def __init__(
+        self,
+        effects: Effects,
+        head: Head,
+        *,
+        checks: Checks | None = None,
+        clock: Clock | None = None,
+        pace: Pace | None = None,
+        rng: random.Random | None = None,
+        updates: Updates | None = None,
+    ) -> None:
+        node = Node(effects, head, clock or SystemClock(), pace or Pace(), rng or random.Random(), updates)
+        watch = Watch(effects.root, effects.state)
+        self._node, self._updates = node, updates
+        self._effects, self._state = effects, effects.state
+        self._head, self._clock, self._pace = head, node.clock, node.pace
+        self._checks = checks or Checks(effects.root, effects.services, effects.run)
+        self._applier = Applier(effects, watch)
+        self._news = News(node)
+        self._upkeep = Upkeep(node, self._news, self._checks, self._applier, watch)
+        self._errands = Errands(node, self._upkeep)
+        self._is_online: bool | None = None
+        self.recovered = asyncio.Event()
+        self.settled = asyncio.Event()
+
+    @property
+    def held(self) -> Held:
+        """What holds now."""
+        return self._node.held
+
+    @property
+    def edits(self) -> Edits:
+        """What is done about changes by hand."""
+        return self._node.edits
+
+    async def run(self) -> None:
+        """Recover, then follow."""
+        await self.recover()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow())
+                tasks.create_task(self._upkeep.run())
+                tasks.create_task(self._news.run())
+                if self._updates is not None:
+                    tasks.create_task(self._updates.limited(self._clock))
+        except* (SwitchedOff, Replaced) as off:
+            _LOG.info("agent.off", reason=str(off.exceptions[0]))
+        finally:
+            await self._checks.close()
+            self._state.close()
+
+    async def recover(self) -> None:
+        """Read what is known, and finish a change that was under way."""
+        self._state.open()
+        if self._updates is not None:
+            self._updates.recover()
+        self._node.held = self._state.held()
+        self._news.outbox = self._state.outbox()
+        async with self._node.working:
+            resumed = await self._applier.resume()
+            if resumed is not None:
+                change, outcome = resumed
+                if change.etag is not None:
+                    self._hold(outcome, change.after, change.etag)
+                self._state.end()
+                self._news.happened(outcome)
+        self.recovered.set()
+
+    # Following the head
+
+    async def _follow(self) -> None:
+        backoff = Backoff(first_s=1.0, cap_s=60.0, rng=self._node.rng)
+        retry_s, has_told, has_resumed = self._pace.retry_s, False, False
+        while True:
+            is_whole = self.held.is_whole
+            wait_s = self._pace.poll_s if is_whole else retry_s
+            try:
+                if not has_told:
+                    await self._errands.tell()
+                    await self._errands.tell_boot()
+                    has_told = True
+                if not has_resumed and self.held.wanted is not None:
+                    has_resumed = True
+                    await self._errands.resume(self.held.wanted)
+                answer = await self._head.desired(self.held.etag, wait_s)
+            except errors.BedplateError as err:
+                self._offline(err)
+                asked_s = err.retry_after_s if isinstance(err, errors.Retryable) else None
+                await self._clock.sleep(max(backoff.next(), asked_s or 0.0))
+                continue
+            backoff.reset()
+            self._online()
+            if answer is not None and answer.state.errands:
+                await self._errands.run(answer.state)
+            if answer is None and is_whole:
+                self._confirmed()
+                continue
+            try:
+                await self._settle(answer)
+            except StateProblem as err:
+                self._news.failed(Failed(Step("state", self._state.folder, "write"), f"{err}; {err.hint}"))
+                await self._clock.sleep(retry_s)
+            retry_s = self._pace.retry_s if answer is not None else min(2 * retry_s, self._pace.longest_retry_s)
+
+    async def _settle(self, answer: Wanted | None) -> None:
+        """Become what the head says; None: try again what it said last."""
+        async with self._node.working:
+            self.settled.clear()
+            desired = answer.state if answer is not None else self.held.wanted
+            etag = answer.etag if answer is not None else self.held.etag
+            if desired is None:
+                return
+            # What is to be done once is not part of what holds.
+            desired = msgspec.structs.replace(desired, errands=())
+            is_first = self.held.state is None
+            differences = await self._upkeep.differences()
+            edits = self._effects.edits.under(desired.settings)
+            before = remaining(self.held.state, differences, edits) if self.held.state else None
+            outcome = await self._updated(await self._applier.apply(before, desired, etag), desired)
+            self._hold(outcome, desired, etag)
+            self._state.end()
+            self._upkeep.restored(differences, outcome)
+            self._news.happened(outcome, is_first=is_first)
+            self.settled.set()
+        if self._updates is not None and self._updates.is_placed:
+            raise Replaced(f"version {desired.settings['agent_version']} is in place of {self._updates.version}")
+
+    async def _updated(self, outcome: Outcome, desired: Desired) -> Outcome:
+        """With what became of the agent's own version, where the head names one."""
+        why = await self._updates.follow(desired.settings) if self._updates is not None else None
+        if why is None:
+            return outcome
+        step = Step("agent", desired.settings["agent_version"], "start")
+        return outcome._replace(failed=(*outcome.failed, Failed(step, why)))
+
+    def _hold(self, outcome: Outcome, desired: Desired, etag: str) -> None:
+        """Write down what holds now."""
+        is_placed = self._updates is not None and self._updates.is_placed
+        is_whole = not outcome.failed and not is_placed
+        applied = desired.revision if is_whole else self.held.applied
+        # The next version asks the head again, and says then that it is what it should be.
+        new = Held(
+            state=outcome.held,
+            wanted=desired,
+            etag="" if is_placed else etag,
+            digest=desired.digest,
+            applied=applied,
+            is_whole=is_whole,
+        )
+        self._state.save_held(new)
+        self._node.held = new
+
+    def _confirmed(self) -> None:
+        """The head says that nothing else is wanted: what it said last holds at its present revision, too."""
+        if self._node.revision > self.held.applied:
+            self._node.held = msgspec.structs.replace(self.held, applied=self._node.revision)
+            self._news.is_due.set()
+
+    def _offline(self, err: errors.BedplateError) -> None:
+        if self._is_online is not False:
+            _LOG.warning("agent.head.away", error=str(err), hint=err.hint)
+        self._is_online = False
+        # Who waits for the first answer of a head gets none; the last state is what there is.
+        self.settled.set()
+
+    def _online(self) -> None:
+        if self._is_online is False:
+            _LOG.info("agent.head.back")
+            self._news.is_due.set()
+        self._is_online = True
+
+    # Looking only
+
+    async def differences(self) -> list[Difference]:
+        """What is not as it was put, by what was last written down."""
+        self._node.held = self._state.held()
+        return await self._upkeep.differences()
+
+    async def plan(self, desired: Desired) -> list[Step]:
+        """The steps from what is there to a state, should none fail. Nothing is touched."""
+        differences = await self.differences()
+        before = self.held.state
+        if before is not None:
+            before = remaining(before, differences, self._effects.edits.under(desired.settings))
+        return steps(before, desired)

@@ -1,0 +1,403 @@
+"""The agent as a program: it follows a head, keeps what holds, tells what it did, and goes on without a head."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.agent.machines import FakeHead, Machine, desired
+from tests.ui.rest.serving import Served, served
+from tests.waiting import until
+
+from bedplate.agent import state
+from bedplate.agent.link import Link, Login
+from bedplate.agent.loop import Agent
+from bedplate.agent.node import Pace
+from bedplate.agent.observe import Edits
+from bedplate.agent.power import boot_id
+from bedplate.api.desired import Check, Errand, File
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+
+CONF = File(path="/etc/app/app.conf", content="one\n", services=("app",), action="RESTART")
+QUICK = Pace(poll_s=60.0, drift_s=1000.0, retry_s=0.05, longest_retry_s=0.05, gather_s=0.0, alive_s=1000.0)
+
+
+def with_content(content: str, file: File = CONF) -> File:
+    return msgspec.structs.replace(file, content=content)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "node")
+
+
+@contextlib.asynccontextmanager
+async def running(machine: Machine, head: Any, **options: Any) -> AsyncIterator[Agent]:
+    agent = Agent(machine.effects, head, rng=random.Random(1), **{"pace": QUICK, **options})
+    task = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_the_node_becomes_what_the_head_says_and_the_head_knows_it(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+        assert machine.at(CONF.path).read_text() == "one\n"
+        # What starts with a machine is not told.
+        assert head.told() == []
+        head.commit(desired(with_content("two"), services=["app"]))
+        await until(lambda: head.applied == 2)
+        assert machine.at(CONF.path).read_text() == "two"
+        assert head.told() == ["service app was restarted"]
+        assert head.reports[-1].digest == head.state.digest
+
+
+async def test_after_a_restart_nothing_is_done_twice(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    again = Machine(machine.folder)
+    again.services.running["app"] = 7
+    async with running(again, head):
+        await until(lambda: head.polls >= 3)
+        assert again.services.did == []
+
+
+async def test_what_failed_is_told_once_and_tried_again(machine: Machine) -> None:
+    machine.services.broken["app"] = "exit code 1"
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.told() == ["service app could not be started"])
+        await until(lambda: machine.services.did.count("start app") >= 3)
+        assert head.applied == 0
+        del machine.services.broken["app"]
+        await until(lambda: head.applied == 1)
+        assert head.told() == ["service app could not be started", "service app was started"]
+
+
+async def test_without_a_head_the_last_state_is_kept(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    head.failing = errors.Unavailable("the head is away")
+    again = Machine(machine.folder)
+    again.put(CONF.path, "by hand")
+    async with running(again, head) as agent:
+        await agent.settled.wait()
+        await until(lambda: "start app" in again.services.did)
+        assert again.at(CONF.path).read_text() == "one\n"
+        head.failing = None
+        await until(lambda: head.told() == [f"file {CONF.path} was restored"])
+
+
+async def test_results_of_the_time_without_a_head_are_told_later_with_their_age(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    head = FakeHead(desired(checks=(Check(name="load", interval_s=60.0),)))
+    async with running(machine, head, clock=clock):
+        await clock.advance(1)
+        await until(lambda: head.applied == 1)
+        head.reports.clear()
+        head.failing = errors.Unavailable("the head is away")
+        await clock.advance(200)
+        head.failing = None
+        await clock.advance(130)
+        results = [result for report in head.reports for result in report.results if result.check == "load"]
+        assert len(results) >= 3
+        assert results[0].age_s > 60
+        assert results[-1].age_s < 60
+
+
+async def test_item_218_a_file_changed_by_hand_is_put_right_and_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await clock.advance(1)
+        await until(lambda: head.applied == 1)
+        machine.put(CONF.path, "by hand", 0o600)
+        await clock.advance(31)
+        await until(lambda: machine.at(CONF.path).read_text() == "one\n")
+        assert machine.at(CONF.path).stat().st_mode & 0o777 == 0o644
+        await clock.advance(1)
+        assert head.told() == [f"file {CONF.path} was restored", "service app was restarted"]
+        text = next(report.actions[0].text for report in head.reports if report.actions)
+        assert text.startswith("it was changed by hand (20")
+
+
+@pytest.mark.parametrize(("policy", "verb"), [("report", "left"), ("keep", "kept")])
+async def test_item_218_a_change_by_hand_may_be_left(tmp_path: Path, policy: Any, verb: str) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node", edits=Edits(policy))
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await clock.advance(1)
+        await until(lambda: head.applied == 1)
+        machine.put(CONF.path, "by hand")
+        await clock.advance(200)
+        assert machine.at(CONF.path).read_text() == "by hand"
+        assert head.told() == [f"file {CONF.path} was {verb}"]
+        results = [result for report in head.reports for result in report.results if result.check == "ManagedFilesOk"]
+        assert results[-1].status == ("FAIL" if policy == "report" else "PASS")
+        assert (CONF.path in results[-1].info) == (policy == "report")
+        head.commit(desired(with_content("two"), services=["app"]))
+        await until(lambda: machine.state.held().applied == 2)
+        await clock.advance(2)
+        assert head.applied == 2
+        assert machine.at(CONF.path).read_text() == ("two" if policy == "report" else "by hand")
+
+
+async def test_the_head_says_what_is_done_about_changes_by_hand(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    head = FakeHead(desired(CONF, settings={"hand_edit_paths": f"{CONF.path}=KEEP"}))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await clock.advance(1)
+        await until(lambda: head.applied == 1)
+        machine.put(CONF.path, "by hand")
+        await clock.advance(31)
+        head.commit(desired(with_content("two"), settings={"hand_edit_paths": f"{CONF.path}=KEEP"}))
+        await until(lambda: machine.state.held().applied == 2)
+        await clock.advance(2)
+        assert machine.at(CONF.path).read_text() == "by hand"
+        assert head.told() == [f"file {CONF.path} was kept"]
+        # What is to be restored from now on is restored with the same commit.
+        head.commit(desired(with_content("two"), settings={"hand_edits": "RESTORE"}))
+        await until(lambda: machine.at(CONF.path).read_text() == "two")
+
+
+async def test_a_service_that_died_is_started_again_each_time_after_a_longer_while(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    head = FakeHead(desired(services=["app"]))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await clock.advance(1)
+        await until(lambda: head.applied == 1)
+        for _ in range(40):
+            machine.services.running.clear()
+            await clock.advance(30)
+        starts = machine.services.did.count("start app") - 1
+        assert 4 <= starts <= 8
+        assert "service app was started" in head.told()
+
+
+async def test_a_full_disk_is_told_and_the_state_stays(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = FakeHead(desired(CONF))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+        write = machine.state._write
+
+        def full(name: str, content: bytes) -> None:
+            from bedplate.agent.state import StateProblem
+
+            raise StateProblem("the agent's state cannot be used: no space left on device", hint="free space")
+
+        monkeypatch.setattr(machine.state, "_write", full)
+        head.commit(desired(with_content("two")))
+        await until(lambda: any("could not be written" in word for word in head.told()))
+        assert machine.at(CONF.path).read_text() == "one\n"
+        monkeypatch.setattr(machine.state, "_write", write)
+        await until(lambda: head.applied == 2)
+        assert machine.at(CONF.path).read_text() == "two"
+
+
+async def test_a_report_that_the_head_refuses_does_not_block_the_next(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    refused = []
+    report = head.report
+
+    async def strict(request: Any) -> int:
+        if request.actions and not refused:
+            refused.append(request)
+            raise errors.Invalid("no")
+        return await report(request)
+
+    head.report = strict  # type: ignore[method-assign]
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+        head.commit(desired(with_content("two"), services=["app"]))
+        await until(lambda: bool(refused))
+        head.commit(desired(with_content("three"), services=["app"]))
+        await until(lambda: head.applied == 3)
+
+
+async def test_an_interrupted_change_is_finished_even_without_a_head(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    second = desired(with_content("two"), services=["app"], revision=2)
+    await machine.applier.apply(head.state, second, second.digest)
+    machine.state.close()
+    machine.put(CONF.path, "one\n")
+    (Path(machine.state.folder) / "journal").write_bytes(
+        (Path(machine.state.folder) / "journal").read_bytes().split(b"\n")[0] + b"\n"
+    )
+    head.failing = errors.Unavailable("away")
+    again = Machine(machine.folder)
+    async with running(again, head) as agent:
+        await agent.recovered.wait()
+        assert again.at(CONF.path).read_text() == "two"
+        assert (agent.held.applied, agent.held.etag, agent.held.is_whole) == (2, second.digest, True)
+
+
+async def test_a_request_is_accepted_carried_out_once_and_told(machine: Machine) -> None:
+    head = FakeHead(desired(services=["app"], errands=(Errand(id="e1", kind="reboot"),)))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    async with running(Machine(machine.folder), head):
+        await until(lambda: head.polls >= 3)
+    again = Machine(machine.folder)
+    again.services.running["app"] = 1
+    async with running(again, head):
+        # The head still has the request, with another state.
+        head.commit(desired(with_content("two"), services=["app"], errands=head.state.errands))
+        await until(lambda: head.applied == 2)
+    told = [(item.id, item.state) for report in head.reports for item in report.errands]
+    assert told == [("e1", "accepted"), ("e1", "done")]
+    assert "stop app" not in again.services.did
+
+
+async def test_a_request_that_the_head_was_not_told_of_is_not_carried_out_yet(machine: Machine) -> None:
+    head = FakeHead(desired(services=["app"]))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+        machine.services.did.clear()
+        report = head.report
+        tries: list[str] = []
+
+        async def lost(request: Any) -> int:
+            if request.errands and not tries:
+                tries.append("lost")
+                raise errors.Unavailable("the head is away")
+            return await report(request)
+
+        head.report = lost  # type: ignore[method-assign]
+        head.commit(desired(services=["app"], errands=(Errand(id="e1", kind="reboot"),)))
+        await until(lambda: bool(tries))
+        assert machine.services.did == []
+
+
+async def test_a_sandbox_that_is_switched_off_stops_its_services_and_its_agent(machine: Machine) -> None:
+    head = FakeHead(desired(services=["app"]))
+    agent = Agent(machine.effects, head, rng=random.Random(1), pace=QUICK)
+    task = asyncio.create_task(agent.run())
+    await until(lambda: head.applied == 1)
+    head.commit(desired(services=["app"], errands=(Errand(id="e1", kind="off"),)))
+    await task
+    assert machine.services.running == {}
+    assert [item.state for report in head.reports for item in report.errands] == ["accepted", "done"]
+
+
+async def test_a_restart_of_the_machine_is_done_when_the_machine_runs_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.state.open()
+    machine.state.save_errand("e1", state.Errand("accepted", "reboot", "an earlier run"))
+    machine.state.save_errand("e2", state.Errand("accepted", "reboot", boot_id()))
+    head = FakeHead(desired())
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    told = [(item.id, item.state, item.text) for report in head.reports for item in report.errands]
+    assert told == [("e1", "done", ""), ("e2", "failed", "the agent ended before it was carried out")]
+
+
+# With a real head
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Served]:
+    (tmp_path / "head").mkdir()
+    async with served(tmp_path / "head") as opened:
+        yield opened
+
+
+async def test_a_commit_reaches_the_node_and_is_reported(server: Served, machine: Machine, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(server.tokens["node001"] + "\n")
+    login = Login("node001", (server.url,), token_file=str(token))
+    async with Link(login) as link, running(machine, link), server.client() as admin:
+        await until(lambda: server.health.node_state("node001").applied >= 1)
+        assert machine.at("/etc/kubernetes/kubelet.env").exists()
+        assert machine.at("/cm/local/apps/etcd/current/etc/cm-etcd.conf").exists()
+        overlay = await admin.get("configurationoverlay", "kube-default-master")
+        roles = {**overlay.children["roles"]}
+        roles["kubelet"] = {**roles["kubelet"], "values": {**roles["kubelet"]["values"], "max_pods": 77}}
+        await admin.put(
+            "configurationoverlay",
+            "kube-default-master",
+            overlay.values,
+            type=overlay.type,
+            children={**overlay.children, "roles": roles},
+            base=overlay.revision,
+        )
+        await until(lambda: "--max-pods=77" in machine.at("/etc/kubernetes/kubelet.env").read_text())
+        await until(lambda: server.health.node_state("node001").applied == server.head.revision)
+
+        async def told() -> bool:
+            return "Service kubelet was restarted" in [notice.text for notice in await admin.notices()]
+
+        await until(told)
+
+
+KUBERNETES = {
+    "KubernetesChildNode",
+    "KubernetesComponentsStatus",
+    "KubernetesNodesStatus",
+    "KubernetesPodsStatus",
+}
+
+
+async def test_item_157_the_checks_of_kubernetes_come_with_the_role_and_go_with_it(
+    server: Served, machine: Machine, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(server.tokens["node001"] + "\n")
+    login = Login("node001", (server.url,), token_file=str(token))
+    machine.put("/etc/kubernetes/admin.conf", "")
+
+    def checks() -> set[str]:
+        return {check.check for check in server.health.node_state("node001").checks}
+
+    async with server.client() as admin:
+        for name in KUBERNETES:
+            if server.head.tree.find("healthcheck", name) is None:
+                await admin.put("healthcheck", name, {})
+        # Checks that are new begin with the next look for drift.
+        async with Link(login) as link, running(machine, link, pace=dataclasses.replace(QUICK, drift_s=0.1)):
+            await until(lambda: checks() >= KUBERNETES, describe=checks)
+            await admin.patch("configurationoverlay", "kube-default-worker", {"categories": []})
+            await admin.patch("configurationoverlay", "kube-default-master", {"nodes": ["node002", "node003"]})
+            await until(lambda: checks() and not checks() & KUBERNETES, describe=checks)
+            history = await admin.health("node001")
+            assert not {one.check for one in history.history} & KUBERNETES
+
+
+async def test_a_node_cannot_ask_for_another(server: Served, machine: Machine, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(server.tokens["node001"])
+    async with Link(Login("node002", (server.url,), token_file=str(token))) as link:
+        with pytest.raises(errors.Denied):
+            await link.desired("", 0.0)
+
+
+async def test_a_new_token_is_used_without_a_restart(server: Served, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("bph_wrong")
+    async with Link(Login("node001", (server.url,), token_file=str(token))) as link:
+        with pytest.raises(errors.Denied):
+            await link.desired("", 0.0)
+        token.write_text(server.tokens["node001"])
+        assert await link.desired("", 0.0) is not None
