@@ -148,7 +148,8 @@ async def test_an_agent_runs_the_version_that_its_head_names_and_the_one_before_
     await node.ask(NEXT, archives[NEXT])
     await node.is_told(lambda version, is_pending, _: version == NEXT and not is_pending, "the next version reports")
     assert node.runs == node.current == NEXT
-    assert node.left() == {VERSION, NEXT, "current"}, "the version before is kept, and nothing beside the two"
+    # The version before is kept, and nothing beside the two, once the agent knows that its report arrived.
+    await until(lambda: node.left() == {VERSION, NEXT, "current"}, "the trial is over", describe=node.left)
     await node.ask(VERSION, archives[VERSION])
     await node.is_told(lambda version, is_pending, _: version == VERSION and not is_pending, "the first one is back")
     assert node.runs == node.current == VERSION
@@ -199,4 +200,4 @@ async def test_an_agent_that_is_killed_at_several_points_of_its_replacement_ends
     assert killed == list(points)
     await node.is_told(lambda version, is_pending, _: version == NEXT and not is_pending, "the next version reports")
     assert node.runs == node.current == NEXT
-    assert node.left() == {VERSION, NEXT, "current"}
+    await until(lambda: node.left() == {VERSION, NEXT, "current"}, "the trial is over", describe=node.left)
