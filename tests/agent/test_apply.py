@@ -264,6 +264,24 @@ async def test_a_failed_package_is_not_counted_as_ours(machine: Machine) -> None
     assert machine.state.installed() == set()
 
 
+async def test_a_service_that_fails_with_its_new_file_is_told_with_what_to_do_and_both_are_tried_again(
+    machine: Machine,
+) -> None:
+    """The file is not put back by itself: it is what the head says."""
+    before, after = desired(CONF, services=["app"]), desired(with_content(CONF, "two"), services=["app"])
+    await machine.apply(None, before)
+    machine.services.broken["app"] = "exit code 1; bad option"
+    outcome = await machine.apply(before, after)
+    assert [failed.why for failed in outcome.failed] == [
+        "exit code 1; bad option; /etc/app/app.conf stays as the head says: commit a correction, or rollout undo"
+    ]
+    assert machine.at(CONF.path).read_text() == "two"
+    assert outcome.held.files == (CONF,), "it counts as not written"
+    machine.services.broken.clear()
+    outcome = await machine.apply(outcome.held, after)
+    assert outcome.failed == () and machine.services.did[-1] == "restart app"
+
+
 async def test_nobody_else_reads_the_state(machine: Machine) -> None:
     await machine.apply(None, desired(msgspec.structs.replace(CONF, secret=True)))
     folder = Path(machine.state.folder)

@@ -23,6 +23,7 @@ from bedplate.api.headapi import ErrandState, ImageAction
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.images import serving
+from bedplate.head.intake import Rate
 from bedplate.ui import rest
 
 pytestmark = pytest.mark.external
@@ -100,7 +101,9 @@ async def server(tmp_path: pathlib.Path) -> AsyncIterator[Served]:
     grow(tmp_path / "images" / "default-image", IMAGE)
     grow(tmp_path / "images" / "outside", {"/kept": "x"})
     grow(tmp_path / "outside", {"/kept": "x"})
-    async with served(tmp_path, tree=bare(), limits=rest.Limits(slowed_s=0.0, heartbeat_s=0.2)) as opened:
+    # Hundreds of transfers in a row are more reports than a node may send.
+    limits = rest.Limits(slowed_s=0.0, heartbeat_s=0.2, reports=Rate(10_000, 100.0))
+    async with served(tmp_path, tree=bare(), limits=limits) as opened:
         yield opened
 
 

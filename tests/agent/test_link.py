@@ -82,13 +82,16 @@ async def test_members_of_a_group_take_turns_and_a_failure_stops_the_others(
     folder: Folder, site: tuple[Daemon, HeadClient], tmp_path: Path
 ) -> None:
     daemon, admin = site
+    await admin.create("etcd", "kube-default")
+    role = {"Etcd::Host": {"type": "EtcdHostRole", "values": {"etcd_cluster": "kube-default"}}}
+    await admin.create("configurationoverlay", "members", {"nodes": ["node001", "node002"]}, children={"roles": role})
     logins = [await enrolled(folder, daemon, tmp_path / name, name) for name in ("node001", "node002")]
     order: list[str] = []
     async with contextlib.AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(Link(login)) for login in logins]
 
         async def restart(link: Link, name: str) -> None:
-            async with link.take("etcd:e", "etcd"):
+            async with link.take("etcd:kube-default", "etcd"):
                 order.append(f"{name} begins")
                 await asyncio.sleep(0.05)
                 order.append(f"{name} ends")
@@ -96,11 +99,11 @@ async def test_members_of_a_group_take_turns_and_a_failure_stops_the_others(
         await asyncio.gather(restart(first, "a"), restart(second, "b"))
         assert sorted((order[:2], order[2:])) == [["a begins", "a ends"], ["b begins", "b ends"]]
         with pytest.raises(ValueError, match="it did not start"):
-            async with first.take("etcd:e", "etcd"):
+            async with first.take("etcd:kube-default", "etcd"):
                 raise ValueError("it did not start")
         with pytest.raises(errors.Unavailable, match="it failed on node001"):
             await restart(second, "b")
-        await admin.release_turn("etcd:e")
+        await admin.release_turn("etcd:kube-default")
         await restart(second, "b")
         await until(lambda: order.count("b ends") == 2)
 
@@ -134,7 +137,7 @@ async def took(head: Away, problem: BaseException | None = None) -> list[str]:
     link._client, link._mark = head, link._files_mark()
 
     async def turn() -> None:
-        async with link.take("etcd:e", "etcd"):
+        async with link.take("etcd:kube-default", "etcd"):
             if problem is not None:
                 raise problem
 

@@ -31,9 +31,10 @@ from bedplate.head.folder import administration, creation
 from bedplate.head.folder.datafolder import Folder
 
 HEAD = "https://head:8081"
-ARCHIVE = Package(Path("a.tar.gz"), "0.8.0", "amd64", False, 60_000)
-DEBIAN = Package(Path("a.deb"), "0.8.0", "amd64", True, 60_000)
-MACHINE = Facts("amd64", "root", 1 << 20, has_tar=True, has_dpkg=True)
+ARCHIVE = Package(Path("a.tar.gz"), "0.8.0", "amd64", "", 60_000)
+DEBIAN = Package(Path("a.deb"), "0.8.0", "amd64", "dpkg", 60_000)
+RPM = Package(Path("a.rpm"), "0.8.0", "amd64", "rpm", 60_000)
+MACHINE = Facts("amd64", "root", 1 << 20, has_tar=True, managers=("dpkg",))
 ENROLLED = MACHINE._replace(version="0.8.0", is_enrolled=True, node="node001", urls=(HEAD,))
 NODE = Host("node001", "node001")
 
@@ -59,7 +60,8 @@ def test_a_bare_machine_gets_everything_and_one_that_has_it_nothing() -> None:
         (MACHINE._replace(free_kb=10_000), [ARCHIVE], "disk full: 9 MB are free"),
         (ENROLLED._replace(urls=("https://other:8081",)), [ARCHIVE], "already enrolled at another head: https://other"),
         (ENROLLED._replace(node="node007"), [ARCHIVE], "it is enrolled as node007, not as node001"),
-        (MACHINE._replace(has_dpkg=False), [DEBIAN], "no dpkg"),
+        (MACHINE._replace(managers=()), [DEBIAN], "no dpkg"),
+        (MACHINE, [RPM], "no rpm"),
         (MACHINE._replace(has_tar=False), [ARCHIVE], "no tar"),
     ],
 )
@@ -73,8 +75,13 @@ def test_a_machine_gets_the_package_of_its_kind() -> None:
     other = ARCHIVE._replace(architecture="arm64")
     both = [other, ARCHIVE, DEBIAN]
     assert overssh.choose(both, MACHINE) is DEBIAN
-    assert overssh.choose(both, MACHINE._replace(has_dpkg=False)) is ARCHIVE
+    assert overssh.choose(both, MACHINE._replace(managers=())) is ARCHIVE
     assert overssh.choose(both, MACHINE, is_sandbox=True) is ARCHIVE
+    every, redhat = [*both, RPM], MACHINE._replace(managers=("rpm",), has_tar=False)
+    assert overssh.choose(every, redhat) is RPM
+    assert overssh.choose(every, MACHINE._replace(managers=("dpkg", "rpm"))) is DEBIAN, "Debian has rpm as a tool"
+    assert overssh.choose(every, MACHINE._replace(managers=("dpkg", "rpm"), packager="rpm")) is RPM
+    assert overssh.choose([ARCHIVE, RPM], MACHINE) is ARCHIVE
     assert overssh.choose(both, MACHINE._replace(architecture="arm64")) is other
 
 
@@ -102,10 +109,13 @@ def test_what_is_no_destination_or_names_no_node_is_refused(text: str) -> None:
 def test_a_package_is_known_by_its_name(tmp_path: Path) -> None:
     archive = tmp_path / "bedplate-agent-0.8.0-rc1-linux-arm64.tar.gz"
     archive.write_bytes(gzip.compress(bytes(3 << 20)))
-    assert Package.read(archive) == (archive, "0.8.0-rc1", "arm64", False, 3072)
+    assert Package.read(archive) == (archive, "0.8.0-rc1", "arm64", "", 3072)
     debian = tmp_path / "bedplate-agent_0.8.0_amd64.deb"
     debian.write_bytes(bytes(4096))
-    assert Package.read(debian) == (debian, "0.8.0", "amd64", True, 16)
+    assert Package.read(debian) == (debian, "0.8.0", "amd64", "dpkg", 16)
+    redhat = tmp_path / "bedplate-agent-0.8.0~rc1-1.x86_64.rpm"
+    redhat.write_bytes(bytes(4096))
+    assert Package.read(redhat) == (redhat, "0.8.0-rc1", "amd64", "rpm", 16)
     with pytest.raises(errors.Invalid, match="not named like a package"):
         Package.read(tmp_path / "agent.tar.gz")
 

@@ -145,6 +145,10 @@ class Applier:
             # Of a value that the machine does not take, the system says so in its own words.
             hint = getattr(err, "hint", "")
             why = f"{err}; {hint}" if hint else str(err)
+            if step.kind == "service" and step.because:
+                # Not put back by itself: the old file need not be what the service wants now, and people look for
+                # the cause in the new one.
+                why += f"; {', '.join(step.because)} stays as the head says: commit a correction, or rollout undo"
             _LOG.warning("agent.step.failed", step=f"{step.verb} {step.kind} {step.name}", error=why)
         else:
             _LOG.v(2).info("agent.step.done", step=f"{step.verb} {step.kind} {step.name}")

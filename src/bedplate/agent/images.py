@@ -123,7 +123,8 @@ def command(errand: Errand, root: str, rules: str, handle: int, *, is_privileged
     shell = [sys.executable, "-I", "-S", _PIPE, str(handle)]
     # Owners, devices and attributes beyond the mode are a privileged process's to set.
     what = ("-aHAX", "--numeric-ids") if is_privileged else ("-rlptH", "--chmod=u+rwX")
-    words = ["rsync", *what, f"--filter=merge {rules}", f"--timeout={_IDLE_S}"]
+    # The list of files at once: asked for in pieces, each of them would wait for a way to the head and back.
+    words = ["rsync", *what, "--no-inc-recursive", f"--filter=merge {rules}", f"--timeout={_IDLE_S}"]
     words += ["--info=progress2", "--out-format=@%i %l %n%L", "--outbuf=L"]
     words += ["-e", " ".join(_quoted(word) for word in shell)]
     if errand.delete:
@@ -203,7 +204,7 @@ class Transfers:
             lists = desired.excludes.get(mode, ())
         with open("/proc/self/mountinfo") as stream:
             mounted = images.mounts(stream.read(), self._root.folder)
-        lines = images.rules(mode, lists, managed=managed, mounted=mounted)
+        lines = images.sooner(images.rules(mode, lists, managed=managed, mounted=mounted))
         with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
             stream.write("".join(f"{line}\n" for line in lines))
 

@@ -36,6 +36,7 @@ from bedplate.agent.observe import Edits, Policy
 from bedplate.agent.packages import Packages, native
 from bedplate.agent.packages.folder import Folder
 from bedplate.agent.services import Services
+from bedplate.agent.services.docker import Bridged
 from bedplate.agent.services.etcd import Etcd
 from bedplate.agent.services.firewall import Firewalled
 from bedplate.agent.services.supervisor import Supervisor
@@ -167,8 +168,9 @@ def effects(settings: Settings) -> Effects:
 
 
 def _services(settings: Settings, root: Root) -> Services:
-    memory = os.path.join(_folder(root, STATE), "etcd-member")
-    return Firewalled(Etcd(_back_end(settings, root), root, memory), root)
+    folder = _folder(root, STATE)
+    etcd = Etcd(_back_end(settings, root), root, os.path.join(folder, "etcd-member"))
+    return Firewalled(Bridged(etcd, root, os.path.join(folder, "docker-link")), root)
 
 
 def _back_end(settings: Settings, root: Root) -> Services:

@@ -128,6 +128,11 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     pass
 
 
+class _Told(_Request, frozen=True, forbid_unknown_fields=False):
+    """What agents report. A newer agent may know fields that this head does not: they are skipped, so that what the
+    head does know arrives, and agents can be updated before their head."""
+
+
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
@@ -365,7 +370,7 @@ class ExplainResult(_Answer, frozen=True):
 # Nodes
 
 
-class Action(_Request, frozen=True):
+class Action(_Told, frozen=True):
     """Something a node did: `Service nginx was reloaded` is kind `service`, name `nginx`, verb `reloaded`; `text` says
     more, as why."""
 
@@ -379,7 +384,7 @@ class Failure(Action, frozen=True):
     """Something a node could not do, and why."""
 
 
-class Result(_Request, frozen=True):
+class Result(_Told, frozen=True):
     """What a check said, and what to do about it; `ageS` seconds ago, where a node could not tell it at once."""
 
     check: Name
@@ -393,7 +398,7 @@ class Result(_Request, frozen=True):
 ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage"]
 
 
-class ErrandTold(_Request, frozen=True):
+class ErrandTold(_Told, frozen=True):
     """What became of a request to a node: `accepted` once its agent has written down the id, so that it is never done
     twice; then `done` or `failed`. What lasts is told as accepted again, `text` says how far it is; `lines` are what it
     changed, or would change."""
@@ -404,7 +409,7 @@ class ErrandTold(_Request, frozen=True):
     lines: Annotated[list[Line], Meta(max_length=200)] = []
 
 
-class ReportRequest(_Request, frozen=True):
+class ReportRequest(_Told, frozen=True):
     """What an agent has done and measured. `applied` is the revision whose desired state holds on the node now,
     `digest` that state's ETag; `tried` is the revision that `failures` are about (the head's newest if absent). A
     report with `digest`, or with that revision as `applied`, and without failures says that it is well now. `booted`:

@@ -125,7 +125,7 @@ def _ssh(given: dict[str, Any]) -> Ssh:
     multiple=True,
     required=True,
     metavar="FILE",
-    help="The agent's archive or .deb (make packages); may be repeated, for several architectures.",
+    help="The agent's archive, .deb or .rpm (make packages); may be repeated: each machine gets its own.",
 )
 @_headed
 @click.option("--head", "heads", multiple=True, metavar="URL", help="Where agents find the head. [default: --url]")
@@ -290,7 +290,7 @@ async def _uninstall_one(
     say("looks")
     facts = await machine.probe()
     done = Done(host=host.destination, node=host.node or facts.node, version=facts.version, result="unchanged")
-    is_there = bool(facts.version) or facts.is_packaged
+    is_there = bool(facts.version or facts.packager)
     if given["dry_run"]:
         done.result, done.text = "planned", f"remove {facts.version}" if is_there else "nothing"
         return done

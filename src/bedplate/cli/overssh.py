@@ -29,7 +29,9 @@ _PATIENCE_S = 600.0
 _PROBE_S = 60.0
 _ARCHIVE = re.compile(r"bedplate-agent-(?P<version>[0-9].*)-linux-(?P<architecture>\w+)\.tar\.gz")
 _DEBIAN = re.compile(r"bedplate-agent_(?P<version>[0-9].*)_(?P<architecture>\w+)\.deb")
+_RPM = re.compile(r"bedplate-agent-(?P<version>[0-9].*)-1\.(?P<architecture>\w+)\.rpm")
 _MARK = "--settings--"
+_LEFT = "/etc/bedplate /var/lib/bedplate-agent /var/log/bedplate-agent /run/bedplate-agent"
 
 _PROBE = """
 echo machine=$(uname -m)
@@ -38,9 +40,10 @@ place={root}/opt
 while [ ! -d "$place" ]; do place=${{place%/*}}; [ -n "$place" ] || place=/; done
 echo free=$(df -Pk "$place" | awk 'NR == 2 {{ print $4 }}')
 echo version=$(readlink {root}{home}/current)
-[ ! -f {root}/var/lib/dpkg/info/{service}.list ] || echo package=deb
+[ ! -f {root}/var/lib/dpkg/info/{service}.list ] || echo package=dpkg
+[ ! -f {root}{home}/.rpm ] || echo package=rpm
 [ ! -f {root}/etc/bedplate/agent.pem ] || echo enrolled=yes
-for tool in tar dpkg; do if command -v $tool > /dev/null; then echo $tool=yes; fi; done
+for tool in tar dpkg rpm; do if command -v $tool > /dev/null; then echo $tool=yes; fi; done
 echo {mark}
 [ ! -r {root}/etc/bedplate/agent.toml ] || cat {root}/etc/bedplate/agent.toml
 """
@@ -63,8 +66,9 @@ set -e
 file=$(mktemp)
 trap 'rm -f "$file"' EXIT
 cat > "$file"
-dpkg --install "$file" >&2
+{command} "$file" >&2
 """
+_INSTALLERS = {"dpkg": "dpkg --install", "rpm": "rpm --upgrade --replacepkgs --oldpackage"}
 
 
 class Trouble(errors.Terminal):
@@ -77,28 +81,33 @@ class Package(NamedTuple):
     path: Path
     version: str
     architecture: str
-    is_debian: bool
+    manager: str
+    """`dpkg` or `rpm`; empty for the archive, which needs none."""
     needs_kb: int
 
     @classmethod
     def read(cls, path: Path) -> Package:
         """Raises `Invalid` for a file that is none."""
-        archive, debian = _ARCHIVE.fullmatch(path.name), _DEBIAN.fullmatch(path.name)
-        match = archive or debian
+        kinds = {"": _ARCHIVE, "dpkg": _DEBIAN, "rpm": _RPM}
+        matches = ((kind, pattern.fullmatch(path.name)) for kind, pattern in kinds.items())
+        kind, match = next((found for found in matches if found[1]), ("", None))
         if match is None:
             raise errors.Invalid(
                 f"{path} is not named like a package of the agent",
-                hint="make packages builds bedplate-agent-VERSION-linux-ARCHITECTURE.tar.gz and a .deb",
+                hint="make packages builds bedplate-agent-VERSION-linux-ARCHITECTURE.tar.gz, a .deb and an .rpm",
             )
         size = path.stat().st_size
-        if archive:
+        if not kind:
             # gzip ends with the size of what is in it.
             with path.open("rb") as stream:
                 stream.seek(-4, 2)
                 size = int.from_bytes(stream.read(4), "little")
         else:
             size *= 4
-        return cls(path, match["version"], match["architecture"], debian is not None, size // 1024)
+        # rpm knows versions with ~ where ours have -, and architectures by the names of the kernel.
+        version = match["version"].replace("~", "-") if kind == "rpm" else match["version"]
+        architecture = MACHINES.get(match["architecture"], match["architecture"])
+        return cls(path, version, architecture, kind, size // 1024)
 
 
 class Host(NamedTuple):
@@ -131,10 +140,12 @@ class Facts(NamedTuple):
     rights: str = "no"
     free_kb: int = 0
     version: str = ""
-    is_packaged: bool = False
+    packager: str = ""
+    """`dpkg` or `rpm` where a package brought the agent that is there."""
     is_enrolled: bool = False
     has_tar: bool = False
-    has_dpkg: bool = False
+    managers: tuple[str, ...] = ()
+    """Those of `dpkg` and `rpm` that are there."""
     node: str = ""
     urls: tuple[str, ...] = ()
 
@@ -226,13 +237,17 @@ def choose(packages: Sequence[Package], facts: Facts, *, is_sandbox: bool = Fals
             f"wrong architecture: it is {facts.architecture or 'unknown'}, and packages were given for {given}",
             hint="give the package for it, too: --package",
         )
-    debian = [package for package in fitting if package.is_debian]
-    usable = debian if facts.has_dpkg and not is_sandbox else []
-    usable = usable or [package for package in fitting if not package.is_debian]
+    # Of both managers the one is the machine's that brought the agent; else dpkg, for Debian has rpm as a mere tool.
+    managers = () if is_sandbox else (facts.packager, *(name for name in ("dpkg", "rpm") if name in facts.managers))
+    order = [name for name in managers if name] + [""]
+    usable = [package for name in order for package in fitting if package.manager == name]
     if not usable:
-        raise Trouble("it has no dpkg for the package that was given", hint="give the archive (.tar.gz) with --package")
-    if not usable[0].is_debian and not facts.has_tar:
-        raise Trouble("it has no tar to unpack the archive with", hint="install tar there, or give a .deb")
+        given = " or ".join(sorted({package.manager for package in fitting}))
+        raise Trouble(
+            f"it has no {given} for the package that was given", hint="give the archive (.tar.gz) with --package"
+        )
+    if not usable[0].manager and not facts.has_tar:
+        raise Trouble("it has no tar to unpack the archive with", hint="install tar there, or give its .deb or .rpm")
     return usable[0]
 
 
@@ -308,10 +323,10 @@ class Machine:
             rights=pairs.get("root", "no"),
             free_kb=int(pairs["free"]) if pairs.get("free", "").isdecimal() else 1 << 40,
             version=pairs.get("version", ""),
-            is_packaged=pairs.get("package") == "deb",
+            packager=pairs.get("package", ""),
             is_enrolled=pairs.get("enrolled") == "yes",
             has_tar="tar" in pairs,
-            has_dpkg="dpkg" in pairs,
+            managers=tuple(name for name in _INSTALLERS if name in pairs),
             node=str(known.get("node") or ""),
             urls=tuple(str(url) for url in known.get("urls") or ()),
         )
@@ -331,7 +346,10 @@ class Machine:
 
     async def copy(self, package: Package) -> None:
         """Put the package there. A copy that is interrupted leaves what was there."""
-        script = _INSTALL if package.is_debian else self._filled(_UNPACK, version=shlex.quote(package.version))
+        if package.manager:
+            script = _INSTALL.format(command=_INSTALLERS[package.manager])
+        else:
+            script = self._filled(_UNPACK, version=shlex.quote(package.version))
         with package.path.open("rb") as stream:
             await self._as_root(script, stdin=stream)
 
@@ -347,7 +365,11 @@ class Machine:
 
     async def remove(self, *, purge: bool) -> None:
         """Take the agent away."""
-        if self.facts.is_packaged and not self.is_sandbox:
+        if self.facts.packager == "rpm" and not self.is_sandbox:
+            # rpm knows no purge: what it leaves is removed by the agent's own rules for it.
+            left = f" && rm -rf {_LEFT}" if purge else ""
+            await self._as_root(f"rpm --erase {SERVICE} >&2{left}")
+        elif self.facts.packager and not self.is_sandbox:
             await self._as_root(f"dpkg --{'purge' if purge else 'remove'} {SERVICE} >&2")
         elif self.facts.version:
             await self._as_root(self._agent("remove", *(["--purge"] if purge else [])))

@@ -124,6 +124,24 @@ async def test_the_next_agent_finds_it_and_does_not_start_it_again(node: Node) -
     await until(lambda: node.words().count("started -") == 2)
 
 
+async def test_a_link_in_the_name_of_a_program_counts_at_each_start(node: Node) -> None:
+    """As that to the version of the agent that runs: nobody tells the keeper that it leads elsewhere."""
+    for version in ("1", "2"):
+        program = node.folder / "opt" / version / "app"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\necho "version {version} $$" >> "$BEDPLATE_ROOT/log"\nexec sleep 600\n')
+        program.chmod(0o755)
+    current = node.folder / "opt/current"
+    current.symlink_to("1")
+    node.unit("app", "ExecStart=/opt/current/app", "Restart=always", "RestartSec=0.01")
+    assert await node.supervisor.start("app") is None
+    await until(lambda: node.words() == ["version 1"])
+    current.unlink()
+    current.symlink_to("2")
+    os.kill(await node.pid(), signal.SIGKILL)
+    await until(lambda: node.words() == ["version 1", "version 2"])
+
+
 async def test_two_agents_at_once_start_it_once(node: Node) -> None:
     node.unit("app")
     answers = await asyncio.gather(*(node.agent().start("app") for _ in range(4)))

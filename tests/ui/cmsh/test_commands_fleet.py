@@ -81,19 +81,19 @@ async def test_a_token_that_cannot_be_is_told(desk: Desk, line: str, code: int) 
 
 async def test_turns_are_shown_and_released(server: Served, desk: Desk) -> None:
     async with server.client("node001") as node:
-        await node.take_turn("node001", "etcd:x", lasts_s=60)
+        await node.take_turn("node001", "etcd:kube-default", lasts_s=60)
         assert (await desk.table("device turns")).column("Node") == ["node001"]
-        await node.end_turn("node001", "etcd:x", failed=True, text="unit not found")
+        await node.end_turn("node001", "etcd:kube-default", failed=True, text="unit not found")
     table = await desk.table("device turns")
     assert (table.column("Group"), table.column("Failed"), table.column("Why")) == (
-        ["etcd:x"],
+        ["etcd:kube-default"],
         ["node001"],
         ["unit not found"],
     )
-    assert await desk.do("device turns release etcd:x") == "etcd:x: the others go on\n"
+    assert await desk.do("device turns release etcd:kube-default") == "etcd:kube-default: the others go on\n"
     assert (await desk.table("device turns")).rows == []
-    assert "etcd:x" in (await desk.fails("device turns release etcd:x")).err
-    for line in ("device turns etcd:x", "device turns release", "turns"):
+    assert "etcd:kube-default" in (await desk.fails("device turns release etcd:kube-default")).err
+    for line in ("device turns etcd:kube-default", "device turns release", "turns"):
         assert (await desk.fails(line)).code == 2
 
 

@@ -135,6 +135,24 @@ async def test_a_report_may_not_hold_anything(http: aiohttp.ClientSession, serve
     assert server.health.of("node001") is None
 
 
+async def test_what_a_newer_agent_says_beyond_what_this_head_knows_is_skipped(
+    client: HeadClient, http: aiohttp.ClientSession
+) -> None:
+    """Agents may be updated before their head."""
+    body = {
+        "version": "99.0.0",
+        "temperature": {"cpu": 40},
+        "actions": [{"kind": "service", "name": "nginx", "verb": "reloaded", "took": 3}],
+        "results": [{"check": "load", "status": "PASS", "unit": "1"}],
+        "failures": [{"kind": "file", "name": "/etc/a", "verb": "written", "text": "full", "code": 28}],
+        "errands": [{"id": "abc", "state": "accepted", "eta": 3}],
+    }
+    async with http.post("/api/v1/nodes/node001/report", json=body) as answer:
+        assert answer.status == 200, await answer.text()
+    (state,) = await client.nodes(["node001"])
+    assert state.version == "99.0.0" and "full" in state.failures[0]
+
+
 async def test_a_flood_of_reports_is_a_share_of_one_node(tmp_path: pathlib.Path) -> None:
     """104 reports of the largest size: a rate, a share of the notices, and a bound of what they cost, for each node."""
     lines = [{"kind": "file", "name": f"/etc/{number}" + "x" * 200, "verb": "written"} for number in range(500)]

@@ -41,6 +41,23 @@ async def test_two_nodes_take_turns(server: Served, client: HeadClient) -> None:
             await client.take_turn("node099", GROUP)
 
 
+async def test_a_node_takes_only_turns_of_groups_that_it_has_a_service_in(server: Served, client: HeadClient) -> None:
+    """Else one that somebody has taken over could stop the restarts of all others."""
+    async with server.client("node001") as one:
+        for group in ("etcd:other", "kube-default", "etcd:kube-defaul"):
+            with pytest.raises(errors.Denied, match="has no service that takes turns with"):
+                await one.take_turn("node001", group)
+        assert await client.turns() == []
+        assert (await one.take_turn("node001", GROUP)).is_granted
+        await one.end_turn("node001", GROUP)
+        # Once its role is gone, so is its right.
+        overlay = await client.get("configurationoverlay", "kube-default-etcd")
+        (name, _), *_ = overlay.children["roles"].items()
+        await client.patch("configurationoverlay", "kube-default-etcd", {}, children={"roles": {name: None}})
+        with pytest.raises(errors.Denied):
+            await one.take_turn("node001", GROUP)
+
+
 async def test_a_waiting_node_that_is_revoked_is_out_at_once(server: Served) -> None:
     async with server.client("node001") as one, server.client("node002") as two:
         await one.take_turn("node001", GROUP)

@@ -312,7 +312,11 @@ class Supervisor:
         if not self._root.is_machine and program.startswith("/"):
             # A sandbox may have programs of its own; all others are the machine's.
             below = self._root.place(program)
-            program = below if os.path.exists(below) else program
+            named = os.path.join(self._root.folder, program.lstrip("/"))
+            # By the name of the unit where that leads to the same file: a link in it may lead elsewhere at the next
+            # start, as that to the agent's own version does.
+            is_same = os.path.realpath(named) == os.path.realpath(below)
+            program = (named if is_same else below) if os.path.exists(below) else program
         return [program, *words[1:]], may_fail
 
     def _identity(self, loaded: Unit, environ: dict[str, str]) -> tuple[list[int], int | None, int]:

@@ -9,6 +9,8 @@ import msgspec
 from aiohttp import web
 
 from bedplate.api import headapi
+from bedplate.core import errors
+from bedplate.head import NODE
 from bedplate.head.daemon import Service
 from bedplate.ui.rest.auth import lasting
 from bedplate.ui.rest.enrolment import fleet_of
@@ -31,8 +33,16 @@ class Turning:
         """Give a node the turn of a group, once it is free."""
         request, name = await ask.body(_TAKE), ask.text("name")
         self._service.head.tree.get(("device", name))
+        fleet = fleet_of(self._service)
+        # A node that is not what it was must not keep others from restarting services that it has no part in.
+        if ask.identity.role == NODE and not any(
+            service.serial == request.group for service in fleet.wants.state(name).services
+        ):
+            raise errors.Denied(
+                f"{name} has no service that takes turns with {request.group}", hint="its roles say which it has"
+            )
         credential = lasting(self._service.access, self._service.clock, ask.request)
-        answer = await fleet_of(self._service).turns.take(
+        answer = await fleet.turns.take(
             name,
             request.group,
             wait_s=request.wait,
