@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from bedplate.api.headapi import ApplicationState, ClusterState
 from bedplate.api.states import APPLICATIONS
 from bedplate.ui.cmsh import completion
-from bedplate.ui.cmsh.command import DELIMITER, FAILED, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Cell, Table
@@ -65,7 +65,7 @@ def _where(desk: Desk) -> str:
     words=lambda desk, args: completion.objects(desk, ("kubernetes",)),
     most=None,
 )
-async def _appstatus(desk: Desk, args: Arguments) -> int | None:
+async def _appstatus(desk: Desk, args: Arguments) -> None:
     wanted = args.value("state").lower()
     if wanted and wanted not in APPLICATIONS:
         raise Usage(f"there is no state {wanted!r}", hint=f"one of {', '.join(APPLICATIONS)}")
@@ -79,7 +79,6 @@ async def _appstatus(desk: Desk, args: Arguments) -> int | None:
     if not args.flag("delimiter") and shown:
         counts = Counter(one.state for one in shown)
         desk.say(f"{len(shown)} applications: {', '.join(f'{counts[word]} {word}' for word in APPLICATIONS)}")
-    return FAILED if any(one.state == "failed" for one in shown) else None
 
 
 def _rows(one: ApplicationState) -> list[list[Cell]]:
