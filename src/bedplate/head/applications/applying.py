@@ -85,8 +85,8 @@ class Applier:
             )
         return served
 
-    async def apply(self, manifest: Manifest, served: Served) -> meta.PartialObject:
-        """Apply one object; what the server has now."""
+    async def apply(self, manifest: Manifest, served: Served, *, dry_run: bool = False) -> meta.PartialObject:
+        """Apply one object; what the server has now, or with `dry_run` would have."""
         self._guard()
         namespace = (manifest.namespace or "default") if served.ref.namespaced else None
         return await self._client.patch(
@@ -97,6 +97,7 @@ class Applier:
             type=PatchType.APPLY,
             field_manager=self._manager,
             force=True,
+            dry_run=dry_run,
             field_validation="Strict",
         )
 
