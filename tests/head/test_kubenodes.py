@@ -47,7 +47,7 @@ def noted(labels: list[str], taints: list[str]) -> str:
     return msgspec.json.encode(kubenodes.Ours(labels, taints)).decode()
 
 
-def test_189_a_node_as_it_should_be_is_left_alone_and_one_that_is_not_gets_its_labels() -> None:
+def test_item_189_a_node_as_it_should_be_is_left_alone_and_one_that_is_not_gets_its_labels() -> None:
     assert plan(node(), Wish()) is None
     assert plan(node(note=noted(["tier"], []), tier="a"), Wish({"tier": "a"})) is None
     for drifted in (node(), node(note=noted(["tier"], []), tier="b"), node(note=noted(["tier"], []))):
@@ -119,7 +119,7 @@ async def taints(client: Client, name: str) -> set[str]:
     return {f"{taint.key}:{taint.effect}" for taint in (await client.get(NODES, name)).spec.taints}
 
 
-async def test_189_label_sets_label_nodes_of_a_cluster_and_what_others_change_is_put_right(
+async def test_item_189_label_sets_label_nodes_of_a_cluster_and_what_others_change_is_put_right(
     head: Head, client: Client, name: str
 ) -> None:
     await until(lambda: has(client, name, **{WORKER: ""}))
@@ -146,7 +146,7 @@ async def test_189_label_sets_label_nodes_of_a_cluster_and_what_others_change_is
         await client.get(NODES, name)
 
 
-async def test_189_labels_and_taints_set_in_a_shell_come_and_go_and_those_of_others_stay(
+async def test_item_189_labels_and_taints_set_in_a_shell_come_and_go_and_those_of_others_stay(
     head: Head, client: Client, name: str
 ) -> None:
     others, ours = f"{CLOUDS['key']}:NoSchedule", f"{PLANE}:NoSchedule"

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bedplate.api.states import Progress, Release, State, Status
+from bedplate.api.states import Applied, Progress, Release, State, Status
 
 __all__ = [
     "EXTRA",
     "MASK",
     "NAME",
     "Action",
+    "ApplicationState",
     "AuditEntry",
     "AuditPage",
     "AuthorityState",
@@ -30,6 +31,8 @@ __all__ = [
     "Change",
     "CheckHistory",
     "CheckState",
+    "ClusterHealth",
+    "ClusterState",
     "CommitRequest",
     "CommitResult",
     "Edit",
@@ -61,6 +64,7 @@ __all__ = [
     "Notice",
     "NoticePage",
     "Object",
+    "ObjectFailure",
     "ObjectNew",
     "ObjectPage",
     "ObjectPatch",
@@ -695,6 +699,47 @@ class TurnList(_Answer, frozen=True):
     """Turns by group."""
 
     items: list[TurnState]
+
+
+# Clusters
+
+
+class ObjectFailure(_Answer, frozen=True):
+    """An object of an application that is not as it should be, and why; no object: the application as a whole."""
+
+    object: str
+    reason: str
+
+
+class ApplicationState(_Answer, frozen=True, omit_defaults=True):
+    """How an application of a cluster stands, and since when (RFC 3339 with milliseconds)."""
+
+    cluster: str
+    group: str
+    name: str
+    state: Applied
+    since: str = ""
+    objects: int = 0
+    failures: list[ObjectFailure] = []
+    warnings: list[str] = []
+
+
+class ClusterState(_Answer, frozen=True, omit_defaults=True):
+    """What the head knows of a Kubernetes cluster: whether it reaches the API server, and why not; the newest results
+    of its checks; its applications."""
+
+    cluster: str
+    reached: bool
+    trouble: str = ""
+    checks: list[CheckState] = []
+    applications: list[ApplicationState] = []
+
+
+class ClusterHealth(_Answer, frozen=True):
+    """A cluster with the kept results of its checks."""
+
+    state: ClusterState
+    history: list[CheckHistory]
 
 
 # What happens

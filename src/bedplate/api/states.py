@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 __all__ = [
+    "APPLICATIONS",
     "MEANING",
     "PROGRESS",
     "RELEASES",
     "RESULTS",
     "STATES",
     "TONES",
+    "Applied",
     "Progress",
     "Release",
     "State",
@@ -34,11 +36,14 @@ Release = Literal["applied", "pending", "failed", "away", "held"]
 """How a node of a roll-out stands."""
 Progress = Literal["applied", "pending", "held", "failed", "DOWN", "UNKNOWN"]
 """How far a node is with a revision; for one that does not report it is the state that says so."""
+Applied = Literal["applied", "pending", "failed", "removing", "disabled"]
+"""How an application of a Kubernetes cluster stands."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 RESULTS: Final[tuple[Status, ...]] = get_args(Status)
 RELEASES: Final[tuple[Release, ...]] = get_args(Release)
 PROGRESS: Final[tuple[Progress, ...]] = get_args(Progress)
+APPLICATIONS: Final[tuple[Applied, ...]] = get_args(Applied)
 MEANING: Final[Mapping[str, str]] = {
     "UP": "it reports",
     "DOWN": "it has stopped reporting",
@@ -50,6 +55,8 @@ MEANING: Final[Mapping[str, str]] = {
     "failed": "it could not apply the revision, or a check of it fails since then",
     "away": "it did not report when the roll-out began, and is not waited for",
     "held": "it waits for its batch of the roll-out",
+    "removing": "its objects are being deleted",
+    "disabled": "it is not enabled, or its group is not, and has no objects in the cluster",
 }
 TONES: Final[Mapping[str, str]] = {
     "UP": "good",
@@ -62,6 +69,8 @@ TONES: Final[Mapping[str, str]] = {
     "failed": "bad",
     "away": "down",
     "held": "unknown",
+    "removing": "unknown",
+    "disabled": "down",
 }
 
 

@@ -508,6 +508,17 @@ class HeadClient:
         path = f"{_BASE}/turns/{_quoted(group)}/release"
         return _decode(await self._transport.ask(Request("POST", path)), headapi.TurnState)
 
+    # Kubernetes clusters
+
+    async def cluster(self, name: str) -> headapi.ClusterState:
+        """How a Kubernetes cluster stands: its checks and its applications. Raises `NotFound`."""
+        return await self._get(f"/clusters/{_quoted(name)}", headapi.ClusterState)
+
+    async def cluster_health(self, name: str, check: str = "") -> headapi.ClusterHealth:
+        """A Kubernetes cluster with the history of its checks, or of one. Raises `NotFound`."""
+        query = {"check": check} if check else {}
+        return await self._get(f"/clusters/{_quoted(name)}/health", headapi.ClusterHealth, query)
+
     # Certificates
 
     async def certificates(self) -> Sequence[headapi.Certificate]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-__all__ = ["MAX_DEPTH", "MAX_NODES", "load"]
+__all__ = ["MAX_DEPTH", "MAX_NODES", "Document", "load", "load_all"]
 
 MAX_DEPTH = 200
 MAX_NODES = 1_000_000
@@ -49,6 +49,31 @@ class _StrictLoader(_Loader):
                 seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+class Document(NamedTuple):
+    """One of several documents, and the line on which its content begins, counted from 1."""
+
+    line: int
+    value: Any
+
+
+def load_all(text: str | bytes, *, strict: bool = False) -> list[Document]:
+    """All documents in `text`, but for empty ones."""
+    has_aliases = _check_events(text)
+    loader = (_StrictLoader if strict else _Loader)(text)
+    documents = []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if has_aliases:
+                _extent(node, {}, set())
+            value = loader.construct_document(node)
+            if value is not None:
+                documents.append(Document(node.start_mark.line + 1, value))
+    finally:
+        loader.dispose()
+    return documents
 
 
 def load(text: str | bytes, *, strict: bool = False) -> Any:

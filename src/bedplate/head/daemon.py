@@ -31,6 +31,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head import metrics
 from bedplate.head.access import Access
 from bedplate.head.agentarchives import ARCHIVES, Archives
+from bedplate.head.clusters.service import Clusters
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.errands import Controller
@@ -132,6 +133,8 @@ class Service:
     """Issues the administrator's certificate in the data folder again, should it no longer count."""
     fleet: Fleet | None = None
     """What is kept for nodes; None where there is no data folder."""
+    clusters: Clusters | None = None
+    """What is kept for Kubernetes clusters; None where there is no data folder."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
 
@@ -237,7 +240,9 @@ class Daemon:
         await fleet.open()
         nodes = KubeNodes(parts.head, fleet.wants, self.folder.path, clock=self._clock)
         fleet.rollouts.listeners.append(nodes.rouse)
-        runner = self._application(self._service(parts, access, standing, fleet))
+        clusters = Clusters(parts.store, parts.head, parts.notices, parts.health, self.folder.path, clock=self._clock)
+        await clusters.open()
+        runner = self._application(self._service(parts, access, standing, fleet, clusters))
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(_persistently("tokens", tokens.run, self._clock)),
@@ -247,6 +252,7 @@ class Daemon:
                 ),
                 tasks.create_task(_persistently("fleet", fleet.run, self._clock)),
                 tasks.create_task(_persistently("kubernetes", nodes.run, self._clock)),
+                tasks.create_task(_persistently("clusters", clusters.run, self._clock)),
             ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))
@@ -255,6 +261,7 @@ class Daemon:
                     ("notices", parts.notices.follow),
                     ("health", parts.health.follow),
                     ("nodes", fleet.follow),
+                    ("applications", clusters.follow),
                 ):
                     background.append(tasks.create_task(_persistently(name, follow, self._clock)))
                 await election.decided.wait()
@@ -299,7 +306,7 @@ class Daemon:
             tls.check()
             await self._renew_administrator(parts, tokens)
 
-    def _service(self, parts: _Parts, access: Access, standing: Standing, fleet: Fleet) -> Service:
+    def _service(self, parts: _Parts, access: Access, standing: Standing, fleet: Fleet, clusters: Clusters) -> Service:
         registry = CollectorRegistry()
         metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
@@ -318,6 +325,7 @@ class Daemon:
             keys=parts.keys,
             renew=partial(self._renew_administrator, parts, access.tokens),
             fleet=fleet,
+            clusters=clusters,
         )
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:

@@ -9,7 +9,6 @@ tree. Nodes are never created here, and nothing is written while another head is
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head import resolve
 from bedplate.head.affected import affected
 from bedplate.head.entities.roles import KubeletRole
+from bedplate.head.kubeclusters import FOLDER, KubeClusters, file_of
 from bedplate.head.plan import touched_between
 from bedplate.head.service import Head
 from bedplate.head.wants import Wants
@@ -37,17 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["ANNOTATION", "FOLDER", "MANAGER", "KubeNodes", "Wish", "file_of", "plan"]
 
 _LOG = get_logger("head.kubernetes")
-FOLDER = "kubernetes"
 MANAGER = "bedplate-head"
 ANNOTATION = "bedplate.dev/head"
-_LOOK_S, _RESYNC_S = 5.0, 60.0
+_RESYNC_S = 60.0
 _WORKERS = 4
 _QPS = 100.0
-
-
-def file_of(folder: Path, cluster: str) -> Path:
-    """Where the kubeconfig of a cluster is in a data folder."""
-    return folder / FOLDER / f"{cluster}.kubeconfig"
 
 
 class Wish(NamedTuple):
@@ -123,58 +117,17 @@ class KubeNodes:
     """All clusters with a kubeconfig. `run` until cancelled."""
 
     def __init__(self, head: Head, wants: Wants, folder: Path, *, clock: Clock) -> None:
-        self._head = head
-        self._wants = wants
-        self._folder = folder
-        self._clock = clock
-        self._running: dict[str, tuple[tuple[int, int], asyncio.Task[None], _Cluster]] = {}
+        self._clusters = KubeClusters(head, folder, lambda name: _Cluster(name, head, wants, clock), clock=clock)
 
     def rouse(self, nodes: Iterable[str]) -> None:
         """Look at nodes again: another tree counts for them."""
         names = list(nodes)
-        for _, _, cluster in self._running.values():
+        for cluster in self._clusters:
             cluster.look(names)
 
     async def run(self) -> None:
         """Follow the kubeconfigs that come, change and go."""
-        try:
-            while True:
-                await self._compare()
-                await self._clock.sleep(_LOOK_S)
-        finally:
-            for name in list(self._running):
-                await self._stop(name)
-
-    async def _compare(self) -> None:
-        there = self._files() if self._head.standing.is_active else {}
-        for name, (mark, task, _) in list(self._running.items()):
-            if there.get(name) != mark or task.done():
-                await self._stop(name)
-        for name, mark in there.items():
-            if name not in self._running:
-                cluster = _Cluster(name, self._head, self._wants, self._clock)
-                file = file_of(self._folder, name)
-                self._running[name] = mark, asyncio.create_task(cluster.run(file)), cluster
-
-    def _files(self) -> dict[str, tuple[int, int]]:
-        try:
-            entries = list((self._folder / FOLDER).iterdir())
-        except OSError:
-            return {}
-        marks = {}
-        for entry in entries:
-            if entry.suffix == ".kubeconfig" and self._head.tree.find("kubernetes", entry.stem) is not None:
-                with contextlib.suppress(OSError):
-                    about = entry.stat()
-                    marks[entry.stem] = about.st_mtime_ns, about.st_ino
-        return marks
-
-    async def _stop(self, name: str) -> None:
-        _, task, _ = self._running.pop(name)
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled() and (err := task.exception()) is not None:
-            _LOG.warning("head.kubernetes.interrupted", cluster=name, error=errors.describe(err))
+        await self._clusters.run()
 
 
 class _Cluster:

@@ -15,6 +15,7 @@ from tests.head.committing import commit
 from bedplate.client import HeadClient
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head.access import NODES, USER, Access
+from bedplate.head.clusters.service import Clusters
 from bedplate.head.enrolment import Issued
 from bedplate.head.entities import SCHEMA
 from bedplate.head.fleet import Fleet
@@ -124,6 +125,7 @@ async def served(
             health,
             name="basecm10",
             fleet=await fleet.open(),
+            clusters=await Clusters(store, head, notices, health, clock=clock).open(),
             renderers=RENDERERS,
             limits=limits or rest.Limits(slowed_s=0.0),
             **({} if clock is None else {"clock": clock}),

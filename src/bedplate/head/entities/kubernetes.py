@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from bedplate.core import errors
 from bedplate.head.entities.base import ExcludeListSnippet, Named
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
@@ -52,6 +53,27 @@ class Application(Named):
     exclude_list_snippets = Submode(
         "Exclude list snippets", ExcludeListSnippet, doc="paths that image updates do not change"
     )
+
+    @classmethod
+    def variables(cls, obj: Obj) -> dict[str, str]:
+        """The values that replace `$NAME` in the manifests."""
+        return {
+            name: str(ApplicationEnvironment.value.value(variable) or "")
+            for name, variable in obj.below("environment").items()
+        }
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        text = str(cls.config.value(obj) or "")
+        if not text:
+            return []
+        from bedplate.head.applications import manifests  # a shell that commits no application does not need YAML
+
+        try:
+            manifests.render(text, cls.variables(obj))
+        except errors.Invalid as err:
+            return [f"config: {problem}" for problem in err.problems or (err.message,)]
+        return []
 
 
 class AppGroup(Named):

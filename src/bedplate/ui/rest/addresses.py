@@ -19,6 +19,7 @@ _API = "/api/v1"
 
 _key = Parameter("key", "a name", "path", KEY, 253, True)
 _node = Parameter("name", "a node's name", "path", KEY, 253, True, "node001")
+_cluster = Parameter("name", "the name of a Kubernetes cluster", "path", KEY, 253, True, "default")
 _names = Names("names", "nodes, separated by commas", longest=4000, item=f"[^{BLANKS},/]+")
 _enrolment = Parameter("id", "the id of an enrolment", "path", KEY, 253, True)
 _errand = Parameter("id", "the id of a request to a node", "path", KEY, 253, True)
@@ -465,6 +466,24 @@ OPERATIONS = (
         {200: _json("condition and history", "NodeHealth")},
         (_node, Parameter("check", "the name of a check", pattern=KEY, longest=253)),
         tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/clusters/{{name}}",
+        "cluster",
+        "How a Kubernetes cluster stands: whether the head reaches it, its checks, its applications.",
+        {200: _json("the cluster", "ClusterState")},
+        (_cluster,),
+        tag="clusters",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/clusters/{{name}}/health",
+        "cluster_health",
+        "A Kubernetes cluster with the history of its checks.",
+        {200: _json("state and history", "ClusterHealth")},
+        (_cluster, Parameter("check", "the name of a check", pattern=KEY, longest=253)),
+        tag="clusters",
     ),
     Operation(
         "GET",

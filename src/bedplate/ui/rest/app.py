@@ -32,6 +32,7 @@ from bedplate.serving.health import Checks
 from bedplate.ui.rest import auth, problems
 from bedplate.ui.rest.accounts import Accounts
 from bedplate.ui.rest.addresses import OPERATIONS
+from bedplate.ui.rest.clusters import KubernetesClusters
 from bedplate.ui.rest.commits import Commits
 from bedplate.ui.rest.document import document
 from bedplate.ui.rest.enrolment import Enrolling
@@ -91,7 +92,7 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
     objects = Objects(service, Encoder(service.head.tree.schema))
     commits, nodes = Commits(service), Nodes(service, feed)
     events, accounts, enrolling = Events(service, feed), Accounts(service), Enrolling(service)
-    turning, imaging = Turning(service), ImageTrees(service)
+    turning, imaging, clusters = Turning(service), ImageTrees(service), KubernetesClusters(service)
     shown = msgspec.json.encode(document(service.head.tree.schema))
 
     async def openapi(ask: Ask) -> web.StreamResponse:
@@ -130,6 +131,8 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "report": nodes.report,
         "health": nodes.health,
         "agent_archive": nodes.archive,
+        "cluster": clusters.state,
+        "cluster_health": clusters.health,
         "images": imaging.list,
         "act_on_image": imaging.act,
         "transfer_image": imaging.transfer,

@@ -27,6 +27,8 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.CertificateList,
     headapi.CertificateAnswer,
     headapi.CertificateRequest,
+    headapi.ClusterHealth,
+    headapi.ClusterState,
     headapi.CommitRequest,
     headapi.CommitResult,
     headapi.EnrolmentAnswer,

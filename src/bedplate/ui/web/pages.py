@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bedplate.api.headapi import Sample
+from bedplate.api.headapi import CheckHistory, Sample
 from bedplate.core import errors
 from bedplate.head import Obj, Path, Tree, explain, may, resolve
 from bedplate.head.render import rendered_file
@@ -162,6 +162,8 @@ async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.S
     }
     if path[0] == "device" and len(path) == 2:
         return await _device(visit, tree, obj, values)
+    if path[0] == "kubernetes" and len(path) == 2:
+        return await _cluster(visit, obj.key, values)
     return visit.page("object.html", obj.key, **values)
 
 
@@ -184,6 +186,17 @@ def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
             tree.referrers(path[0], path[1], by).items(), key=lambda entry: ranges.natural(entry[0])
         )
     ]
+
+
+async def _cluster(visit: Visit, name: str, values: dict[str, Any]) -> web.StreamResponse:
+    """A cluster, with its checks and how its applications stand; of one that is only staged nothing is known."""
+    clusters = visit.service.clusters
+    state, histories = None, list[CheckHistory]()
+    if clusters is not None and visit.service.head.tree.find("kubernetes", name) is not None:
+        known = await clusters.health(name)
+        state, histories = known.state, known.history
+    drawn = {kept.check: _plotted(kept.check, kept.samples) for kept in histories}
+    return visit.page("cluster.html", name, state=state, plots=drawn, **values)
 
 
 async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
@@ -277,7 +290,16 @@ async def app_groups(visit: Visit) -> web.StreamResponse:
         for cluster, obj in sorted(visit.tree.mode("kubernetes").items())
         for _, group in sorted(obj.below("app_groups").items())
     ]
-    return visit.page("appgroups.html", "App groups", groups=rows, schema=visit.tree.schema)
+    return visit.page("appgroups.html", "App groups", groups=rows, standing=_standing(visit), schema=visit.tree.schema)
+
+
+def _standing(visit: Visit) -> dict[tuple[str, str, str], str]:
+    """How the applications of all clusters stand, by cluster, group and name."""
+    clusters, present = visit.service.clusters, visit.service.head.tree.mode("kubernetes")
+    if clusters is None:
+        return {}
+    states = [one for name in present for one in clusters.applications.states(name)]
+    return {(one.cluster, one.group, one.name): one.state for one in states}
 
 
 async def search(visit: Visit) -> web.StreamResponse:

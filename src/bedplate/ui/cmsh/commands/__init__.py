@@ -5,6 +5,7 @@ from __future__ import annotations
 from bedplate.ui.cmsh.command import COMMANDS
 from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
     causes,
+    clusters,
     commits,
     edits,
     enrolments,

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from bedplate.api.headapi import CheckState, NodeState
+from bedplate.api.headapi import CheckHistory, CheckState, NodeState
 from bedplate.api.states import RESULTS, STATES
 from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
 from bedplate.head import Path
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.commands.clusters import in_clusters, selected, show_checks
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, chosen
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
@@ -30,6 +31,11 @@ def _either(words: tuple[str, ...]) -> str:
 
 def _on_devices(desk: Desk) -> str:
     return "" if desk.place[:1] == ("device",) else "it works in device mode: device status"
+
+
+def _on_checked(desk: Desk) -> str:
+    is_there = desk.place[:1] == ("device",) or in_clusters(desk)
+    return "" if is_there else "it works in device and kubernetes mode: device health, kubernetes health"
 
 
 def _devices(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
@@ -147,6 +153,8 @@ async def _pending_command(desk: Desk, args: Arguments) -> None:
 
 
 def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    if in_clusters(desk) and not args.words:
+        return completion.objects(desk, ("kubernetes",))
     if len(desk.place) == 1 and not args.words:
         return completion.objects(desk, ("device",))
     return [(name, "health check") for name in desk.session.children(("healthcheck",))]
@@ -154,9 +162,9 @@ def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "health",
-    "Show the latest result of each check of a device, or the history of one check",
+    "Show the latest result of each check of a device or a cluster, or the history of one check",
     "health [OPTIONS] [<check>]",
-    "health [OPTIONS] <device> [<check>]",
+    "health [OPTIONS] <device or cluster> [<check>]",
     options=[
         VERBOSE,
         DELIMITER,
@@ -167,13 +175,17 @@ def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
         ("device health node001", "The checks of a device"),
         ("device health -s FAIL", "What fails anywhere"),
         ("health node001 Docker", "The results of one check that are still known, oldest first"),
+        ("kubernetes health default", "The checks of a Kubernetes cluster"),
     ],
-    where=_on_devices,
+    where=_on_checked,
     words=_checks,
     most=2,
 )
 async def _health_command(desk: Desk, args: Arguments) -> None:
     words, status = list(args.words), _wanted(args, RESULTS)
+    if in_clusters(desk):
+        await _cluster_health(desk, args, words, status)
+        return
     names = [desk.place[1]] if len(desk.place) > 1 else list(desk.session.children(("device",)))
     if words and (len(words) == 2 or len(desk.place) == 1 or desk.named(("device",), words[0]) is not None):
         names = [path[1] for path in desk.several(("device",), words.pop(0))]
@@ -194,10 +206,29 @@ async def _health_command(desk: Desk, args: Arguments) -> None:
         desk.note(f"note: {who} reported no result of a check")
 
 
+async def _cluster_health(desk: Desk, args: Arguments, words: list[str], status: str) -> None:
+    """Of the named cluster, the selected one, or all."""
+    named = []
+    if words and (len(words) == 2 or desk.named(("kubernetes",), words[0]) is not None):
+        named.append(words.pop(0))
+    names = selected(desk, named)
+    if words:
+        await _history(desk, args, names, words[0], status)
+    else:
+        await show_checks(desk, args, names, status)
+
+
+async def _kept(desk: Desk, name: str, check: str) -> list[CheckHistory]:
+    """The kept results of a check, of a device or a cluster."""
+    if in_clusters(desk):
+        return (await desk.backend.fleet.cluster_health(name, check)).history
+    return (await desk.backend.health(name, check)).history
+
+
 async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str, status: str) -> None:
     rows: list[list[Cell]] = []
     for name in names:
-        for kept in (await desk.backend.health(name, check)).history:
+        for kept in await _kept(desk, name, check):
             rows += [
                 [name, sample.time, sample.status, sample.value, sample.info, sample.remedy]
                 for sample in kept.samples
@@ -205,20 +236,22 @@ async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str
             ]
     if not rows and desk.session.tree.find("healthcheck", check) is None:
         raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
-    headers = ["Hostname (key)", "Timestamp", "Result", "Value", "Info", "Remedy"]
+    first = "Cluster (key)" if in_clusters(desk) else "Hostname (key)"
+    headers = [first, "Timestamp", "Result", "Value", "Info", "Remedy"]
     desk.table(Table(headers, rows, times=frozenset({1})), args)
 
 
 @command(
     "dumpmonitoringdata",
-    "Print what a check of a device said between two times",
+    "Print what a check of a device or a cluster said between two times",
     "dumpmonitoringdata [OPTIONS] <from> <to> <check>",
     options=[VERBOSE, DELIMITER, NODES],
     examples=[
         ("device use node001; dumpmonitoringdata -1h now Docker", "The results of the last hour"),
         ("device dumpmonitoringdata -n node001 -7d -1d Docker", "Those of a week but for the last day"),
+        ("kubernetes use default; dumpmonitoringdata -1h now KubernetesNodesStatus", "Of a cluster"),
     ],
-    where=_on_devices,
+    where=_on_checked,
     words=lambda desk, args: (
         [("-1h", "an hour ago"), ("now", "now")]
         if len(args.words) < 2
@@ -233,7 +266,7 @@ async def _dump(desk: Desk, args: Arguments) -> None:
     names = [path[1] for path in paths] if paths is not None else [desk.here()[1]]
     samples = []
     for name in names:
-        for kept in (await desk.backend.health(name, check)).history:
+        for kept in await _kept(desk, name, check):
             samples += [sample for sample in kept.samples if start <= parse_rfc3339(sample.time) <= end]
     if not samples and desk.session.tree.find("healthcheck", check) is None:
         raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")

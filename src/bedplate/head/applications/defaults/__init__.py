@@ -1,0 +1,145 @@
+"""What a new cluster has of applications and label sets: the group `system`, and three label sets. Pure, but for
+reading the manifests that are part of this package.
+
+In: the external name and ports of the cluster, and manifests that a site brings itself. Out: objects as the head's
+interface has them, for whoever makes the cluster's object; the same for a cluster that is there already, with what the
+site has set kept (`updated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
+
+__all__ = ["INGRESS_LABEL", "SYSTEM", "Ingress", "Updated", "app_groups", "label_sets", "manifest", "updated"]
+
+Object = dict[str, Any]
+SYSTEM = "system"
+INGRESS_LABEL = "brightcomputing.com/ingress-controller"
+_OFF = ("calico", "dashboard", "flannel", "ingress_controller", "kubestatemetrics", "metrics_server")
+"""Applications whose manifests come from their makers: they are there, and off until a site sets their text."""
+
+
+class Ingress(NamedTuple):
+    """How a cluster is reached from outside."""
+
+    fqdn: str
+    http_port: int = 30080
+    https_port: int = 30443
+    replicas: int = 1
+
+
+class Updated(NamedTuple):
+    """The app groups of a cluster with the manifests of this release, and what is different, a line for each."""
+
+    app_groups: dict[str, Object]
+    changes: tuple[str, ...]
+
+
+def manifest(name: str) -> str:
+    """The text of an application that is part of this package."""
+    return (resources.files(__package__) / f"{name}.yaml").read_text()
+
+
+def app_groups(
+    ingress: Ingress, texts: Mapping[str, str] | None = None, *, landing_page: bool = False
+) -> dict[str, Object]:
+    """The group `system`. `texts` are manifests of applications by name, which enable them; the ingress of the
+    dashboard is enabled with the dashboard."""
+    given = dict(texts or {})
+    names = sorted({*_OFF, *given})
+    applications = {name: _application(given.get(name, ""), is_enabled=bool(given.get(name))) for name in names}
+    applications["ingress_controller"]["children"] = {"environment": _environment(ingress)}
+    own = {"CM_KUBE_EXTERNAL_FQDN": _variable(ingress.fqdn)}
+    applications["dashboard_ingress"] = _application(
+        manifest("dashboard_ingress"), is_enabled=bool(given.get("dashboard")), environment=own
+    )
+    applications["landing_page"] = _application(manifest("landing_page"), is_enabled=landing_page)
+    return {SYSTEM: {"type": "AppGroup", "children": {"applications": dict(sorted(applications.items()))}}}
+
+
+def _application(text: str, *, is_enabled: bool, environment: Mapping[str, Object] | None = None) -> Object:
+    values: Object = {} if is_enabled else {"enabled": False}
+    if text:
+        values["config"] = text
+    made: Object = {"type": "Application", "values": values}
+    return {**made, "children": {"environment": dict(environment)}} if environment else made
+
+
+def _environment(ingress: Ingress) -> dict[str, Object]:
+    return {
+        "CM_KUBE_EXTERNAL_FQDN": _variable(ingress.fqdn, for_nodes=True),
+        "CM_KUBE_INGRESS_HTTPS_PORT": _variable(str(ingress.https_port), for_nodes=True),
+        "CM_KUBE_INGRESS_HTTP_PORT": _variable(str(ingress.http_port), for_nodes=True),
+        "ingress_controller_label": _variable(INGRESS_LABEL),
+        "replicas": _variable(str(ingress.replicas)),
+    }
+
+
+def _variable(value: str, *, for_nodes: bool = False) -> Object:
+    values: Object = {"value": value, "nodes_environment": True} if for_nodes else {"value": value}
+    return {"type": "ApplicationEnvironment", "values": values}
+
+
+def label_sets(control_plane: Sequence[str], gpu_categories: Sequence[str] = ()) -> dict[str, Object]:
+    """The three label sets: where ingress controllers run, where monitoring runs, and which nodes have NVIDIA GPUs."""
+    return {
+        "ingress-controller": _labels(f"{INGRESS_LABEL}=", nodes=control_plane),
+        "monitoring": _labels("bedplate.dev/monitoring=", nodes=control_plane),
+        "nvidia": _labels("nvidia.com/gpu-accelerator=", categories=gpu_categories),
+    }
+
+
+def _labels(label: str, **members: Sequence[str]) -> Object:
+    chosen = {name: list(names) for name, names in members.items() if names}
+    return {"type": "LabelSet", "values": {"labels": [label], **chosen}}
+
+
+def updated(present: Mapping[str, Object], shipped: Mapping[str, Object]) -> Updated:
+    """The app groups of a cluster with the manifests of `shipped`. What is new comes along; whether an application is
+    enabled, the values of its variables and everything that is not shipped stay as they are."""
+    groups = {name: _copy(group) for name, group in present.items()}
+    changes: list[str] = []
+    for name, group in shipped.items():
+        if name not in groups:
+            groups[name] = _copy(group)
+            changes.append(f"{name}: added with {len(_inner(group, 'applications'))} applications")
+            continue
+        applications = groups[name].setdefault("children", {}).setdefault("applications", {})
+        for key, application in _inner(group, "applications").items():
+            if key not in applications:
+                applications[key] = _copy(application)
+                changes.append(f"{name}/{key}: added")
+            else:
+                changes += [f"{name}/{key}: {text}" for text in _update(applications[key], application)]
+    return Updated(groups, tuple(changes))
+
+
+def _update(present: Object, shipped: Object) -> list[str]:
+    changes = []
+    text, old = shipped.get("values", {}).get("config", ""), present.get("values", {}).get("config", "")
+    # An application whose manifests a site brings has no text here, and keeps the site's.
+    if text and text != old:
+        present["values"] = {**present.get("values", {}), "config": text}
+        changes.append("manifests replaced" if old else "manifests added")
+    for name, variable in _inner(shipped, "environment").items():
+        known = present.setdefault("children", {}).setdefault("environment", {})
+        if name not in known:
+            known[name] = _copy(variable)
+            changes.append(f"variable {name} added")
+    return changes
+
+
+def _inner(obj: Object, submode: str) -> dict[str, Object]:
+    children: dict[str, Object] = obj.get("children", {}).get(submode, {})
+    return children
+
+
+def _copy(obj: Object) -> Object:
+    children = {
+        submode: {name: _copy(child) for name, child in inner.items()}
+        for submode, inner in obj.get("children", {}).items()
+    }
+    copied = {**obj, "values": dict(obj.get("values", {}))}
+    return {**copied, "children": children} if children else copied

@@ -1,0 +1,110 @@
+"""The clusters of a site: applications kept applied, checks made, and how each cluster stands.
+
+In: the store, the head, kubeconfigs in the data folder. Out: `ClusterState` and the history of checks. `open` reads
+what is kept, `follow` keeps up with other head nodes, `run` works while this head is the active one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bedplate.api.headapi import CheckHistory, ClusterHealth, ClusterState
+from bedplate.core import errors
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.core.logging import get_logger
+from bedplate.head.applications.service import Applications
+from bedplate.head.health import Health
+from bedplate.head.kubeclusters import Follower, KubeClusters
+from bedplate.head.notices import Notices
+from bedplate.head.service import Head
+from bedplate.store.interface import Store
+
+__all__ = ["Clusters"]
+
+_LOG = get_logger("head.clusters")
+_TIDY_S = 5.0
+_PREFIX = "kubernetes:"
+
+
+class Clusters:
+    """Open before use; the store is opened and closed by its owner."""
+
+    def __init__(
+        self,
+        store: Store,
+        head: Head,
+        notices: Notices,
+        health: Health,
+        folder: Path | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._head = head
+        self._notices = notices
+        self._health = health
+        self._clock = clock or SystemClock()
+        self.applications = Applications(store, head, notices, folder, clock=self._clock)
+        self._checks: KubeClusters[Follower] | None = None
+        if folder is not None:
+            self._checks = KubeClusters(head, folder, self._start, clock=self._clock)
+
+    def _start(self, name: str) -> Follower:
+        # A head without clusters does not carry the client.
+        from bedplate.head.clusters.checks import ClusterChecks
+
+        return ClusterChecks(name, self._head, self._health, self._notices, self._clock)
+
+    async def open(self) -> Clusters:
+        """Read what the store has."""
+        await self.applications.open()
+        return self
+
+    async def follow(self) -> None:
+        """Keep up with what other head nodes write; runs until cancelled."""
+        await self.applications.follow()
+
+    async def run(self) -> None:
+        """Do what is due; runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.applications.run())
+            if self._checks is not None:
+                tasks.create_task(self._checks.run())
+                tasks.create_task(self._tidy())
+
+    def state(self, cluster: str) -> ClusterState:
+        """How a cluster stands. Raises `NotFound`."""
+        self._head.tree.get(("kubernetes", cluster))
+        known = self._health.node_state(f"{_PREFIX}{cluster}")
+        trouble = self.applications.trouble(cluster)
+        return ClusterState(
+            cluster=cluster,
+            reached=not trouble,
+            trouble=trouble,
+            checks=known.checks,
+            applications=list(self.applications.states(cluster)),
+        )
+
+    async def health(self, cluster: str, check: str = "") -> ClusterHealth:
+        """How a cluster stands, with the kept results of its checks, or of one. Raises `NotFound`."""
+        state = self.state(cluster)
+        history = await self._health.history(f"{_PREFIX}{cluster}", check)
+        kept = [CheckHistory(check=name, samples=samples) for name, samples in history.items()]
+        return ClusterHealth(state=state, history=kept)
+
+    async def _tidy(self) -> None:
+        """Forget the checks of clusters that have left the tree."""
+        while True:
+            if self._head.standing.is_active:
+                try:
+                    await self._forget_gone()
+                except errors.Retryable as err:
+                    _LOG.warning("head.clusters.not_tidied", error=str(err))
+            await self._clock.sleep(_TIDY_S)
+
+    async def _forget_gone(self) -> None:
+        for host in [name for name in self._health.conditions() if name.startswith(_PREFIX)]:
+            name = host.removeprefix(_PREFIX)
+            if self._head.tree.find("kubernetes", name) is None:
+                await self._health.forget(host)
+                _LOG.info("head.clusters.checks_removed", cluster=name)

@@ -1,0 +1,94 @@
+"""Kubernetes clusters: how their applications stand, and what their checks say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from bedplate.api.headapi import ApplicationState, ClusterState
+from bedplate.api.states import APPLICATIONS
+from bedplate.ui.cmsh import completion
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.layout import Cell, Table
+
+__all__ = ["in_clusters", "selected", "show_checks"]
+
+
+def in_clusters(desk: Desk) -> bool:
+    """Whether one is somewhere in the mode of Kubernetes clusters."""
+    return desk.place[:1] == ("kubernetes",)
+
+
+def selected(desk: Desk, words: Iterable[str] = ()) -> list[str]:
+    """The clusters that are named, or the selected one, or all."""
+    names = [path[1] for word in words for path in desk.several(("kubernetes",), word)]
+    if not names and len(desk.place) > 1:
+        names = [desk.place[1]]
+    return names or list(desk.session.children(("kubernetes",)))
+
+
+async def show_checks(desk: Desk, args: Arguments, names: Iterable[str], status: str) -> None:
+    """The newest results of the checks of clusters."""
+    rows: list[list[Cell]] = []
+    for name in names:
+        state = await desk.backend.fleet.cluster(name)
+        rows += [
+            [name, check.check, check.status, check.value, check.since, check.time, check.info, check.remedy]
+            for check in state.checks
+            if status in ("", check.status)
+        ]
+        _tell(desk, args, state)
+    headers = ["Cluster (key)", "Check", "Result", "Value", "Since", "Time", "Info", "Remedy"]
+    desk.table(Table(headers, rows, uncut=frozenset({0, 1}), times=frozenset({4, 5})), args)
+
+
+def _where(desk: Desk) -> str:
+    return "" if in_clusters(desk) else "it works in kubernetes mode: kubernetes appstatus"
+
+
+@command(
+    "appstatus",
+    "Show how the applications of a Kubernetes cluster stand: applied, failed and why, since when",
+    "appstatus [OPTIONS] [<cluster> ...]",
+    options=[
+        VERBOSE,
+        DELIMITER,
+        Option("-s", "--state", f"Show only applications in this state: {', '.join(APPLICATIONS)}", value="state"),
+    ],
+    examples=[
+        ("kubernetes appstatus", "Of the selected cluster, or of all"),
+        ("kubernetes use default; appstatus -s failed", "What could not be applied, with the object and the reason"),
+    ],
+    where=_where,
+    words=lambda desk, args: completion.objects(desk, ("kubernetes",)),
+    most=None,
+)
+async def _appstatus(desk: Desk, args: Arguments) -> None:
+    wanted = args.value("state").lower()
+    if wanted and wanted not in APPLICATIONS:
+        raise Usage(f"there is no state {wanted!r}", hint=f"one of {', '.join(APPLICATIONS)}")
+    states = [await desk.backend.fleet.cluster(name) for name in selected(desk, args.words)]
+    shown = [one for state in states for one in state.applications if wanted in ("", one.state)]
+    rows = [row for one in shown for row in _rows(one)]
+    headers = ["Cluster (key)", "Group", "Application", "State", "Since", "Objects", "Object", "Reason"]
+    desk.table(Table(headers, rows, uncut=frozenset({0, 1, 2, 6, 7}), times=frozenset({4})), args)
+    for state in states:
+        _tell(desk, args, state)
+    if not args.flag("delimiter") and shown:
+        counts = Counter(one.state for one in shown)
+        desk.say(f"{len(shown)} applications: {', '.join(f'{counts[word]} {word}' for word in APPLICATIONS)}")
+
+
+def _rows(one: ApplicationState) -> list[list[Cell]]:
+    """A row for each failure and each warning, or one."""
+    reasons = [(failure.object, failure.reason) for failure in one.failures]
+    reasons += [("", f"warning: {text}") for text in one.warnings]
+    first: list[Cell] = [one.cluster, one.group, one.name, one.state, one.since, one.objects]
+    return [[*first, what, why] for what, why in reasons or [("", "")]]
+
+
+def _tell(desk: Desk, args: Arguments, state: ClusterState) -> None:
+    if not state.reached and not args.flag("delimiter"):
+        desk.note(f"note: the head does not reach {state.cluster}: {state.trouble}")

@@ -1,0 +1,133 @@
+"""What a new cluster has of applications and label sets, and what an update makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.head import sites
+
+from bedplate.api.resources import NAMESPACES
+from bedplate.core import errors
+from bedplate.core.clock import SystemClock
+from bedplate.head.applications import planning
+from bedplate.head.applications.applying import Applier
+from bedplate.head.applications.defaults import Ingress, app_groups, label_sets, manifest, updated
+from bedplate.head.applications.kinds import Kinds
+from bedplate.head.applications.manifests import render, substitute
+from bedplate.head.applications.planning import Key
+from bedplate.head.objects import Obj
+from bedplate.head.resolve import resolve
+from bedplate.head.schema import codec
+from bedplate.head.tree import Tree
+from bedplate.kube import Client
+
+FQDN = "cluster.example.com"
+DASHBOARD = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kubernetes-dashboard}\n"
+LANDING_PAGE = Path(__file__).resolve().parents[3] / "deploy/head/landingpage.yaml"
+
+
+def cluster(groups: dict[str, Any], sets: dict[str, Any] | None = None) -> Obj:
+    """A cluster with these app groups, as the head reads it off the wire."""
+    schema = sites.manual().schema
+    data = {"type": "KubeCluster", "children": {"app_groups": groups, "label_sets": sets or {}}}
+    return codec.decode(schema, schema.mode("kubernetes"), "default", data, lambda value: value)
+
+
+def test_item_156_the_ingress_of_the_dashboard_has_the_external_name() -> None:
+    wanted = planning.wanted(cluster(app_groups(Ingress(FQDN), {"dashboard": DASHBOARD})))
+    (ingress,) = wanted[Key("system", "dashboard_ingress")].objects
+    assert wanted[Key("system", "dashboard_ingress")].unknown == ()
+    assert (ingress.namespace, ingress.name) == ("kubernetes-dashboard", "kubernetes-dashboard")
+    (rule,) = ingress.body["spec"]["rules"]
+    assert rule["host"] == f"dashboard.{FQDN}"
+    assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "kubernetes-dashboard", "port": {"number": 443}}
+    notes = ingress.body["metadata"]["annotations"]
+    assert notes["kubernetes.io/ingress.class"] == "nginx"
+    assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    assert {"ssl-passthrough", "secure-backends"} <= {name.rpartition("/")[2] for name in notes}
+
+
+def test_without_a_dashboard_there_is_no_ingress_for_it() -> None:
+    assert planning.wanted(cluster(app_groups(Ingress(FQDN)))) == {}
+
+
+def test_the_ingress_controller_has_its_environment_and_nodes_get_what_is_for_them() -> None:
+    groups = app_groups(Ingress(FQDN, 31080, 31443, 2), {"ingress_controller": DASHBOARD})
+    tree = sites.manual()
+    site = Tree(tree.schema, [(mode, obj) for mode, obj in tree.objects() if mode != "kubernetes"])
+    whole = site.with_objects([("kubernetes", "default", cluster(groups))])
+    exported = {name: given.value for name, given in resolve(whole, "node004").environment.items()}
+    del exported["sandbox"]
+    assert exported == {
+        "CM_KUBE_EXTERNAL_FQDN": FQDN,
+        "CM_KUBE_INGRESS_HTTPS_PORT": "31443",
+        "CM_KUBE_INGRESS_HTTP_PORT": "31080",
+    }
+    variables = groups["system"]["children"]["applications"]["ingress_controller"]["children"]["environment"]
+    assert variables["ingress_controller_label"]["values"] == {"value": "brightcomputing.com/ingress-controller"}
+    assert variables["replicas"]["values"] == {"value": "2"}
+
+
+def test_item_130_the_landing_page_is_that_of_the_deployment_folder() -> None:
+    objects, unknown = render(manifest("landing_page"), {})
+    assert unknown == ()
+    assert [f"{one.kind} {one.name}" for one in objects] == [
+        "ConfigMap nginx-proxy-config",
+        "Deployment nginx-proxy",
+        "Service nginx-proxy-service",
+        "Ingress default-ingress",
+    ]
+    plain = substitute(manifest("landing_page"), {}).text
+    assert [one.body for one in render(LANDING_PAGE.read_text().replace("$", "$$"), {}).objects] == [
+        one.body for one in objects
+    ]
+    assert "$http_host" in plain and "$$" not in plain
+
+
+def test_there_are_three_label_sets_and_one_is_nvidia() -> None:
+    made = cluster({}, label_sets(["node001"], ["gpu-nodes"]))
+    assert sorted(made.below("label_sets")) == ["ingress-controller", "monitoring", "nvidia"]
+    assert made.below("label_sets")["nvidia"].values["categories"] == ("gpu-nodes",)
+
+
+def test_item_104_an_update_brings_new_manifests_and_keeps_what_the_site_has_set() -> None:
+    shipped = app_groups(Ingress(FQDN))
+    same = updated(shipped, shipped)
+    assert cluster(same.app_groups) == cluster(shipped) and same.changes == ()
+    old = app_groups(Ingress("other.example.com"))
+    applications = old["system"]["children"]["applications"]
+    applications["dashboard_ingress"]["values"] = {"config": "old", "enabled": True}
+    applications["own"] = {"type": "Application", "values": {"config": "mine"}}
+    applications["calico"]["values"] = {"config": "the site's"}
+    del applications["landing_page"]
+    del applications["ingress_controller"]["children"]["environment"]["replicas"]
+    groups, changes = updated({**old, "mine": {"type": "AppGroup"}}, shipped)
+    assert changes == (
+        "system/dashboard_ingress: manifests replaced",
+        "system/ingress_controller: variable replicas added",
+        "system/landing_page: added",
+    )
+    now = groups["system"]["children"]["applications"]
+    assert now["dashboard_ingress"]["values"] == {"config": manifest("dashboard_ingress"), "enabled": True}
+    assert now["own"]["values"]["config"] == "mine" and now["calico"]["values"]["config"] == "the site's"
+    kept = now["ingress_controller"]["children"]["environment"]["CM_KUBE_EXTERNAL_FQDN"]
+    assert kept["values"]["value"] == "other.example.com"
+    assert applications["dashboard_ingress"]["values"]["config"] == "old", "what was given is not changed"
+    assert updated({}, shipped).changes == ("system: added with 8 applications",)
+
+
+@pytest.mark.parametrize("name", ["dashboard_ingress", "landing_page"])
+async def test_api_servers_take_the_manifests(client: Client, name: str) -> None:
+    """As a trial: nothing is made."""
+    with contextlib.suppress(errors.AlreadyExists):
+        await client.create(NAMESPACES, {"metadata": {"name": "kubernetes-dashboard"}})
+    applier = Applier(client, Kinds(client), Key("system", name), lambda: None, SystemClock())
+    for one in render(manifest(name), {"CM_KUBE_EXTERNAL_FQDN": FQDN}).objects:
+        served = await applier.served(one)
+        made = await applier.apply(one, served, dry_run=True)
+        assert made.metadata.name == one.name
+        with pytest.raises(errors.NotFound):
+            await client.get(served.ref, one.name, one.namespace)
