@@ -76,9 +76,7 @@ class Pair(NamedTuple):
 class Authority:
     """A certificate authority: it signs with its own key."""
 
-    def __init__(
-        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-    ) -> None:
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
         self._certificate = certificate
         self._key = key
 

@@ -60,7 +60,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
     def issuer(self) -> issue.Issuer:
         """Who issues certificates for this request."""
-        return issue.Issuer(self.request, self.chosen.name, self.settings, self.cluster, self.around.time, self.around.pki)
+        return issue.Issuer(
+            self.request, self.chosen.name, self.settings, self.cluster, self.around.time, self.around.pki
+        )
 
 
 def perform(
@@ -103,7 +105,8 @@ def choose(request: Request) -> ClusterChoice:
     """The cluster that a request is about."""
     if not request.clusters:
         raise errors.Invalid(
-            "there is no cluster", hint="name one with --cluster-kubeconfig FILE, or set one up with cm-kubernetes-setup"
+            "there is no cluster",
+            hint="name one with --cluster-kubeconfig FILE, or set one up with cm-kubernetes-setup",
         )
     names = ", ".join(cluster.name for cluster in request.clusters)
     if not request.cluster:

@@ -48,7 +48,9 @@ def read(text: str, observed: Observed) -> list[Change]:
     if isinstance(items, dict) and items.get("kind") == "List":
         items = items.get("items")
     if not isinstance(items, list):
-        raise errors.Invalid("the backup must be a YAML list of permission objects", hint="write one with --backup-permissions")
+        raise errors.Invalid(
+            "the backup must be a YAML list of permission objects", hint="write one with --backup-permissions"
+        )
     problems: list[str] = []
     changes: list[Change] = []
     seen: set[str] = set()
@@ -100,5 +102,6 @@ def _change(item: Mapping[str, Any], observed: Observed) -> list[Change]:
 
 def _same(present: RawObject, after: RawObject) -> bool:
     return present.get("spec") == after["spec"] and all(
-        (present["metadata"].get(part) or {}) == (after["metadata"].get(part) or {}) for part in ("labels", "annotations")
+        (present["metadata"].get(part) or {}) == (after["metadata"].get(part) or {})
+        for part in ("labels", "annotations")
     )

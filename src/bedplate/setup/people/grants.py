@@ -18,7 +18,19 @@ from bedplate.api.resources import RawObject, ResourceRef
 from bedplate.core import clock
 from bedplate.setup.people.settings import OPERATORS as OPERATOR_NAMES
 
-__all__ = ["EXPIRES", "KINDS", "OPERATORS", "USERS", "Grant", "Observed", "State", "default_namespace", "objects_of", "of_objects", "state_of"]
+__all__ = [
+    "EXPIRES",
+    "KINDS",
+    "OPERATORS",
+    "USERS",
+    "Grant",
+    "Observed",
+    "State",
+    "default_namespace",
+    "objects_of",
+    "of_objects",
+    "state_of",
+]
 
 EXPIRES = "charts.brightcomputing.com/certificate-expires"
 """The annotation of a user's object with the moment at which the certificate that was last issued expires."""

@@ -131,7 +131,8 @@ def revoke(user: str, namespace: str, observed: Observed) -> list[Change]:
     grant = grant_of(user, namespace, observed)
     if len(present) == 1:
         raise errors.Invalid(
-            f"{namespace!r} is the only namespace of the user {user!r}", hint=f"remove the user with --remove-user {user}"
+            f"{namespace!r} is the only namespace of the user {user!r}",
+            hint=f"remove the user with --remove-user {user}",
         )
     return changes(grant, None, observed)
 
@@ -182,7 +183,9 @@ def _refuse(what: str, problems: Sequence[str]) -> None:
 def changes(before: Grant | None, after: Grant | None, observed: Observed) -> list[Change]:
     """What leads from one grant to another: objects that already are as they should be are left alone."""
     present = _present(before, observed) if before is not None else {}
-    wanted = {(ref.plural, obj["metadata"]["name"]): (ref, obj) for ref, obj in grants.objects_of(after)} if after else {}
+    wanted = (
+        {(ref.plural, obj["metadata"]["name"]): (ref, obj) for ref, obj in grants.objects_of(after)} if after else {}
+    )
     result = []
     for key, (ref, obj) in wanted.items():
         old = present.get(key, (ref, None))[1]
