@@ -1,8 +1,8 @@
 """The file of `--backup-permissions` and `--restore-permissions`: a YAML list of the permission objects. Pure.
 
-In: objects of the cluster, or the text of a file. Out: the text, or the changes that restore it; every problem of a file
-at once. What the server sets (uid, versions, times, status, who wrote which field, finalizers) is left out, so that two
-backups of the same permissions are equal.
+In: objects of the cluster, or the text of a file. Out: the text, or the changes that restore it; every problem of a
+file at once. What the server sets (uid, versions, times, status, who wrote which field, finalizers) is left out, so
+that two backups of the same permissions are equal.
 """
 
 from __future__ import annotations

@@ -64,11 +64,10 @@ class Cluster:
 
     async def running_pods(self, namespaces: Iterable[str]) -> list[str]:
         """`namespace/name` of pods that have not ended."""
-        running = []
+        running: list[str] = []
         for namespace in namespaces:
-            for pod in (await self.client.list(PODS, namespace)).items:
-                if not pod.is_finished:
-                    running.append(f"{namespace}/{pod.name}")
+            pods = (await self.client.list(PODS, namespace)).items
+            running += [f"{namespace}/{pod.name}" for pod in pods if not pod.is_finished]
         return sorted(running)
 
     async def carry_out(self, changes: Sequence[Change]) -> None:
@@ -92,7 +91,7 @@ class Cluster:
             except errors.BedplateError as fault:
                 raise errors.Terminal(
                     f"{err}; and {change.ref.kind} {change.name} could not be taken back: {fault}",
-                    hint=f"look at it: kubectl -n {permissions.NAMESPACE} get {change.ref.plural} {change.name} -o yaml",
+                    hint=f"look at it: kubectl -n {permissions.NAMESPACE} get {change.ref.plural} {change.name}",
                 ) from err
 
     async def _write(self, change: Change) -> None:
