@@ -37,6 +37,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
         "The node agent: install it over ssh, run it, show what holds, what is pending, what checks say.",
     ),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
+    "can": (f"{_CLI}.can.command", "can", "May this user run that pod? Who may do what where?"),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),
     "completion": (f"{_CLI}.completion", "completion", "Print completion scripts for bash, zsh and fish."),
 }
