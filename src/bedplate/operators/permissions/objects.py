@@ -2,8 +2,8 @@
 
 In: a custom resource with its kind, what the cluster has. Out: whole objects in raw form, or the reasons why there are
 none. Pure. The order matters: the namespace with its rules first, bindings last, so that nobody has a right before the
-rules hold. Deletion goes the other way round. Objects with the user's name alone (`john-nodes`) are shared by all custom
-resources of that user and carry the user's label; all others carry the label of their custom resource.
+rules hold. Deletion goes the other way round. Objects with the user's name alone (`john-nodes`) are shared by all
+custom resources of that user and carry the user's label; all others carry the label of their custom resource.
 """
 
 from __future__ import annotations
