@@ -64,7 +64,6 @@ def _is(path: str, *values: Any) -> Callable[[Mapping[str, Any]], bool]:
 
 SCREENS = (
     Screen(1, "Version", "The Kubernetes release of the new cluster."),
-    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from. Leave it empty to use none."),
     Screen(4, "Networking", "The name of the cluster and its addresses."),
     Screen(5, "Expose API", "Who can reach the API server."),
     Screen(6, "Internal network", "The network that the nodes use among themselves."),
@@ -73,7 +72,6 @@ SCREENS = (
     Screen(9, "Etcd nodes", "Nodes that store the cluster's state: 1, 3 or 5."),
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
-    Screen(12, "Add-ons", "What is installed into the cluster."),
     Screen(13, "Images", "Where images come from."),
     Screen(19, "Stages to skip", "Parts of the deployment that are done by hand, or not at all."),
     Screen(20, "Summary", "Save the answers, show them, or deploy."),
@@ -85,7 +83,6 @@ _FQDN = Text(
     "a domain name such as head.example.com",
 )
 _VERSION = Text(r"1\.[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 1.35 or 1.35.4", False)
-_HOST = Text(r"(https?://)?[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?", "a registry such as https://mirror:5000")
 _IMAGE = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "an image such as my-registry:5000/pause:3.8")
 _REPOSITORY = Text(r"[A-Za-z0-9][A-Za-z0-9._:/-]*", "a repository such as my-registry:5000/kubernetes")
 _OBJECT = Text(r"[^\s/;|#'\"\\,\[\]*<>]+", "the name of a network")
@@ -230,79 +227,6 @@ FIELDS: tuple[Field, ...] = (
         "A file on this machine with the manifests of the network plugin.",
         11,
         when=_is("kubernetes.cni", *_CNIS[1:]),
-    ),
-    Field(
-        "kubernetes.addons.ingress",
-        Bool(),
-        "Ingress controller",
-        "Install the NGINX ingress controller; its Service has a port on every node.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.dashboard",
-        Bool(),
-        "Dashboard",
-        "Install the Kubernetes dashboard.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.metrics_server",
-        Bool(),
-        "Metrics server",
-        "Install the metrics server, which `kubectl top` and autoscaling need.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.kube_state_metrics",
-        Bool(),
-        "kube-state-metrics",
-        "Install kube-state-metrics, which has metrics about objects.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.ingress.http_port",
-        Integer(30000, 32767),
-        "HTTP port of the ingress",
-        "The NodePort for HTTP on every node.",
-        12,
-        30080,
-        when=_is("kubernetes.addons.ingress", True),
-    ),
-    Field(
-        "kubernetes.ingress.https_port",
-        Integer(30000, 32767),
-        "HTTPS port of the ingress",
-        "The NodePort for HTTPS on every node.",
-        12,
-        30443,
-        when=_is("kubernetes.addons.ingress", True),
-    ),
-    Field(
-        "kubernetes.registry_mirror.url",
-        _HOST,
-        "Mirror",
-        "The address of a registry that is a mirror of Docker Hub.",
-        3,
-    ),
-    Field(
-        "kubernetes.registry_mirror.username",
-        Text(),
-        "User name",
-        "The account on the mirror, where it asks for one.",
-        3,
-        when=lambda answers: bool(value_at(answers, "kubernetes.registry_mirror.url")),
-    ),
-    Field(
-        "kubernetes.registry_mirror.password",
-        Secret(),
-        "Password",
-        "The password of that account.",
-        3,
-        when=lambda answers: bool(value_at(answers, "kubernetes.registry_mirror.username")),
     ),
     Field(
         "kubernetes.images.repository",
