@@ -49,6 +49,7 @@ def request(action: str, values: Mapping[str, Any], clusters: tuple[Cluster, ...
         as_json=values["json"],
         ca_certificate=values["ca_cert"],
         ca_key=values["ca_key"],
+        is_interactive=action == "add-user" and value == "",
         days=values["certificate_days"],
         timeout_s=values["timeout"] or 60.0,
         verbose=values["verbose"],
