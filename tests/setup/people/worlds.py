@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import io
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests import servers
+from tests import programs, servers
 
 from bedplate.api import permissions
 from bedplate.api.resources import CRDS, NAMESPACES, RawObject
@@ -121,3 +122,33 @@ async def _answer(client: Client, ref: Any, obj: RawObject, refusal: str) -> Non
     status = {"status": {"conditions": [condition], "observedGeneration": metadata["generation"]}}
     with contextlib.suppress(errors.NotFound):
         await client.patch(ref, metadata["name"], status, permissions.NAMESPACE, subresource="status")
+
+
+@contextlib.contextmanager
+def real_cluster(folder: Path) -> Iterator[servers.Server]:
+    """A real API server that trusts an authority of its own for clients, with a controller manager that signs."""
+    from bedplate.serving import issuing
+
+    now = datetime.now(UTC)
+    issuing.Authority.create("kubernetes", now, timedelta(days=3650)).pair.write(folder, "client-ca")
+    certificate, key = folder / "client-ca.crt", folder / "client-ca.key"
+    with programs.own_server("real", api_arguments=(f"--client-ca-file={certificate}",)) as server:
+        processes = servers.Processes("signer")
+        try:
+            processes.start(
+                "kube-controller-manager",
+                str(programs.built("kube-controller-manager", servers.REAL)),
+                f"--kubeconfig={server.kubeconfig}",
+                f"--authentication-kubeconfig={server.kubeconfig}",
+                f"--authorization-kubeconfig={server.kubeconfig}",
+                "--controllers=certificatesigningrequest-signing-controller",
+                f"--cluster-signing-cert-file={certificate}",
+                f"--cluster-signing-key-file={key}",
+                f"--cert-dir={folder / 'signer-certs'}",
+                f"--secure-port={servers.free_port()}",
+                "--bind-address=127.0.0.1",
+                "--leader-elect=false",
+            )
+            yield server
+        finally:
+            processes.stop()
