@@ -25,6 +25,11 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or explain the state of a node."),
     "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, allocations, and explanations."),
+    "permissions": (
+        f"{_CLI}.permissions",
+        "permissions",
+        "People on a cluster: what the permission manager needs there.",
+    ),
     "head": (
         f"{_CLI}.head.command",
         "head",

@@ -46,13 +46,14 @@ def manifest(objects: Sequence[RawObject], chart: str) -> str:
     return "".join(parts)
 
 
-def release(resource: Permission, objects: Sequence[RawObject]) -> RawObject:
-    """The Secret of a custom resource; `resource` has its kind."""
+def release(resource: Permission, objects: Sequence[RawObject], name: str = "") -> RawObject:
+    """The Secret of a custom resource; `resource` has its kind. `name`: of the release, if it is another one."""
+    name = name or resource.name
     chart = CHARTS[resource.kind]
     time = _time(resource.metadata.creation_timestamp)
     values = msgspec.to_builtins(resource.spec)
     record = {
-        "name": resource.name,
+        "name": name,
         "info": {
             "first_deployed": time,
             "last_deployed": time,
@@ -74,14 +75,14 @@ def release(resource: Permission, objects: Sequence[RawObject]) -> RawObject:
         "namespace": permissions.NAMESPACE,
     }
     packed = base64.b64encode(gzip.compress(msgspec.json.encode(record), mtime=0))
-    return _secret(resource, base64.b64encode(packed).decode())
+    return _secret(resource, name, base64.b64encode(packed).decode())
 
 
-def _secret(resource: Permission, data: str) -> RawObject:
+def _secret(resource: Permission, name: str, data: str) -> RawObject:
     labels: dict[str, Any] = {
         "app.kubernetes.io/managed-by": permissions.FIELD_MANAGER,
         permissions.LABEL_RELEASE: resource.name,
-        "name": resource.name,
+        "name": name,
         "owner": "helm",
         "status": "deployed",
         "version": str(_REVISION),
@@ -89,7 +90,7 @@ def _secret(resource: Permission, data: str) -> RawObject:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": secret_name(resource.name), "namespace": permissions.NAMESPACE, "labels": labels},
+        "metadata": {"name": secret_name(name), "namespace": permissions.NAMESPACE, "labels": labels},
         "type": SECRET_TYPE,
         "data": {"release": data},
     }
