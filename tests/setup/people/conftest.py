@@ -13,12 +13,18 @@ from bedplate.kube import Client, config
 
 
 @pytest.fixture
-async def bare_world(tmp_path: Path) -> AsyncIterator[World]:
-    """Nobody is in the manager's place."""
+async def empty_world(tmp_path: Path) -> AsyncIterator[World]:
+    """A cluster on which nothing was installed."""
     with programs.own_server("embedded") as server:
         async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
-            await install(client)
             yield World(server, client, People(tmp_path), authority_of(server))
+
+
+@pytest.fixture
+async def bare_world(empty_world: World) -> World:
+    """Nobody is in the manager's place."""
+    await install(empty_world.client)
+    return empty_world
 
 
 @pytest.fixture

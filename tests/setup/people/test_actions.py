@@ -180,12 +180,9 @@ async def test_the_authority_of_this_machine_is_used_where_it_is_the_clusters(wo
     assert certificates.find_authority(None, b"another", "prod", pki) is None
 
 
-async def test_without_the_custom_kinds_the_tool_says_how_to_install_them(bare_world: World) -> None:
-    from bedplate.api.resources import CRDS
-
-    await bare_world.client.delete(CRDS, grants.USERS.qualified)
+async def test_without_the_custom_kinds_the_tool_says_how_to_install_them(empty_world: World) -> None:
     with pytest.raises(errors.NotFound, match="not installed"):
-        await bare_world.run(Action.LIST)
+        await empty_world.run(Action.LIST)
 
 
 async def test_restoring_twice_writes_nothing_the_second_time(world: World) -> None:
