@@ -157,6 +157,7 @@ async def _modify(desk: Desk, observed: Observed) -> None:
         if namespace in plan.namespaces_alone(user, observed):
             await _refuse_running(desk, [namespace], f"{user} cannot be removed from {namespace}")
         await desk.cluster.carry_out(changes)
+        await desk.cluster.ending([namespace])
         desk.say(f"User {user} has no rights in namespace {namespace} any more.")
         return
     changes = plan.modify(desk.request, desk.given, observed)
@@ -187,11 +188,13 @@ async def _remove(desk: Desk, observed: Observed) -> None:
     changes = plan.remove(user, observed)
     await _refuse_running(desk, plan.namespaces_alone(user, observed), f"the user {user!r} cannot be removed")
     await desk.cluster.carry_out(changes)
+    desk.say(f"Removed user {user}: their certificate gives no rights any more.")
     # The account may be gone already, and is no reason to keep rights.
     account = desk.around.accounts.find(user)
-    desk.say(f"Removed user {user}: their certificate gives no rights any more.")
     if account is not None and desk.issuer().forget(account):
         desk.say(f"Kubeconfig: the entries of {user} were removed from {issue.path_of(account)}.")
+    for namespace in await desk.cluster.ending(plan.namespaces_alone(user, observed)):
+        desk.say(f"Namespace {namespace} is still being deleted.")
 
 
 async def _renew(desk: Desk, observed: Observed) -> None:

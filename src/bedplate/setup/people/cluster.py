@@ -143,6 +143,17 @@ class Cluster:
             if waiting:
                 await self.time.sleep(STEP_S)
 
+    async def ending(self, namespaces: Iterable[str]) -> list[str]:
+        """Wait until namespaces that are being deleted are gone; those that still are when the time is over."""
+        waiting, deadline = set(namespaces), self.time.monotonic() + self.timeout_s
+        while waiting:
+            present = {item.name: item for item in (await self.client.list(NAMESPACES.partial())).items}
+            waiting = {name for name in waiting if name in present and present[name].metadata.is_deleting}
+            if not waiting or self.time.monotonic() >= deadline:
+                break
+            await self.time.sleep(STEP_S)
+        return sorted(waiting)
+
     async def _objects(self, plurals: Iterable[str]) -> dict[Key, RawObject]:
         result = {}
         for ref in grants.KINDS:
