@@ -12,7 +12,7 @@ from typing import Any
 from bedplate.lab import versions
 from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Secret, Text
 
-__all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "Field", "Screen", "by_path", "minors", "value_at"]
+__all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
 
 
 def minors() -> list[str]:
@@ -118,7 +118,19 @@ SKIPS = {
     "image_update": "stages that update software images on nodes",
     "packages": "stages that install packages; the packages must be there",
     "install_repos": "stages that configure package repositories",
+    "dns_check": "check of the DNS configuration",
+    "package_manager_check": "check that the package index can be refreshed",
 }
+TAGS = {
+    "docker": "docker",
+    "reboot": "reboot",
+    "image_update": "image-update",
+    "packages": "packages",
+    "install_repos": "repos",
+    "dns_check": "dns-check",
+    "package_manager_check": "package-manager-check",
+}
+"""The tag of the stages that each key below `kubernetes.skip` leaves out."""
 
 FIELDS: tuple[Field, ...] = (
     Field(
