@@ -95,7 +95,7 @@ class Kubeadm:
 
     async def _reset(self, tell: Tell) -> Done:
         """Out of its cluster; what kubeadm leaves behind goes, too."""
-        why, lines = "", ()
+        why, lines = "", tuple[str, ...]()
         if shutil.which("kubeadm"):
             why, lines = await self._kubeadm(command("reset"), _RESET_S, tell)
         if why:

@@ -18,10 +18,11 @@ import yaml
 from bedplate.core import errors
 from bedplate.head.schema.kinds import Seed
 from bedplate.serving.issuing import Pair
+from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import checks, cluster, coredns, firewall, modules, nodes, objects
-from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers
+from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers, refuse
 
 __all__ = ["PLUGIN", "folder_of", "stages"]
 
@@ -31,21 +32,14 @@ _SECRETS = "kubernetes secrets"
 Step = Callable[[Context, Settings], Awaitable[None]]
 
 
-def stages(answers: Mapping[str, Any]) -> list[Stage]:
-    """What makes the cluster of the answers, in order."""
+def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
+    """What makes the cluster of the answers, in order. Raises `Invalid` for what this version cannot make."""
+    refuse(answers)
     initialized = ("Initialize Control Plane",)
     network = "Install Network Plugin"
     joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", network)
     return [
         _stage("Check Nodes", checks.members, inputs="the state of the nodes"),
-        _stage("Check DNS Configuration", checks.dns, needs=(), inputs="the external FQDN", tags={"dns-check"}),
-        _stage(
-            "Check Package Manager",
-            checks.package_manager,
-            needs=(),
-            inputs="repositories",
-            tags={"package-manager-check"},
-        ),
         _stage("Create Networks", _networks, _no_networks, effects="networks of pods and Services"),
         _stage("Create Etcd Cluster", _etcd, _no_etcd, effects="the etcd cluster"),
         _stage("Create Kube Cluster", _cluster, _no_cluster, effects="authority, kubeconfig, the Kubernetes cluster"),
@@ -71,7 +65,6 @@ def _stage(
     needs: tuple[str, ...] | None = None,
     inputs: str = "",
     effects: str = "",
-    tags: set[str] | None = None,
 ) -> Stage:
     return Stage(
         name,
@@ -81,7 +74,6 @@ def _stage(
         needs,
         inputs,
         effects,
-        frozenset(tags or ()),
     )
 
 

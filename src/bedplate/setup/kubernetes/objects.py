@@ -118,10 +118,8 @@ def _kubernetes(settings: Settings, *, is_master: bool) -> dict[str, Object]:
             "values": {"services_run": ["containerd"]},
             "children": {
                 "configurations": {
-                    "containerd-cri": {
-                        "type": "static",
-                        "values": {"filename": f"{CONTAINERD_DROPINS}/cri.toml", "content": containerd(settings)},
-                    }
+                    name: {"type": "static", "values": {"filename": path, "content": content}}
+                    for name, (path, content) in _dropins(settings).items()
                 },
                 "exclude_list_snippets": {
                     "containerd": {"type": "ExcludeListSnippet", "values": {"exclude_list": ["/var/lib/containerd"]}}
@@ -134,6 +132,16 @@ def _kubernetes(settings: Settings, *, is_master: bool) -> dict[str, Object]:
             "values": {"kubernetes_cluster": settings.name},
         },
     }
+
+
+def _dropins(settings: Settings) -> dict[str, tuple[str, str]]:
+    """Files of containerd by name: path and content."""
+    files = {"containerd-cri": (f"{CONTAINERD_DROPINS}/cri.toml", containerd(settings))}
+    if settings.mirror:
+        url = settings.mirror if "://" in settings.mirror else f"https://{settings.mirror}"
+        hosts = f'server = "https://registry-1.docker.io"\n\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+        files["docker-io-mirror"] = ("/etc/containerd/certs.d/docker.io/hosts.toml", hosts)
+    return files
 
 
 def containerd(settings: Settings) -> str:

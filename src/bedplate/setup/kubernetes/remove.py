@@ -1,6 +1,6 @@
 """The stages that remove a cluster, whole or half deployed, until nothing of it is left.
 
-In: the name of a cluster (`answers["kubernetes"]["name"]`). Out: twenty stages. What is there is looked up in every
+In: the name of a cluster. Out: twenty stages. What is there is looked up in every
 stage, so that a removal that was interrupted goes on where it was, and removing what a failed deployment left works.
 A removed cluster does not come back: these stages have no undo.
 """
@@ -8,8 +8,8 @@ A removed cluster does not come back: these stages have no undo.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from bedplate.api import headapi
 from bedplate.core import errors
@@ -67,40 +67,41 @@ def remains(tree: Tree, name: str) -> Remains:
 Step = Callable[[Context, Remains], Awaitable[None]]
 
 
-def stages(answers: Mapping[str, Any]) -> list[Stage]:
-    """What removes the cluster that the answers name, in order."""
+def stages(name: str) -> list[Stage]:
+    """What removes a cluster, in order."""
+    stage = functools.partial(_stage, name)
     return [
-        _stage("Get Kube Cluster", _get, inputs="the cluster"),
-        _stage("Check Kube Cluster Exists", _exists, inputs="the cluster"),
-        _stage("Find Installed Components", _find, inputs="overlays and roles"),
-        _stage("Find Files On Headnodes", _find_files, inputs="kubeconfig and module file"),
-        _stage("Firewall Zone Close", _nothing, inputs="zones of the firewall"),
-        _stage("Firewall Interface Close", _nothing, inputs="interfaces of the firewall"),
-        _stage("Firewall Policy Close", _nothing, inputs="policies of the firewall"),
-        _stage("Nginx Reverse Proxy Close", _no_ingress, effects="the ingress on the proxy"),
-        _stage("IP Ports Close", _ports, effects="rows of the head node's firewall role"),
-        _stage("Remove Health Checks", _checks, effects="health checks of Kubernetes"),
-        _stage("Unassign Roles", _roles, effects="kubeadm reset; roles, packages and services of the nodes"),
-        _stage("Remove Config Overlays", _overlays, effects="overlays of the cluster"),
-        _stage("Remove Installed Components", _components, effects="the module file"),
-        _stage("Remove Files On Headnodes", _files, effects="the administrator's kubeconfig"),
-        _stage("Remove Etcd Spool", _etcd, effects="the etcd cluster and its data"),
-        _stage("Remove Networks", _networks, effects="networks of pods and Services"),
-        _stage("Set Reboot Required", _reboot),
-        _stage("Collection Update Provisioners", _nothing, inputs="provisioning nodes"),
-        _stage("Remove Kube Cluster", _cluster, effects="the Kubernetes cluster"),
-        _stage("Print Summary", _summary),
+        stage("Get Kube Cluster", _get, inputs="the cluster"),
+        stage("Check Kube Cluster Exists", _exists, inputs="the cluster"),
+        stage("Find Installed Components", _find, inputs="overlays and roles"),
+        stage("Find Files On Headnodes", _find_files, inputs="kubeconfig and module file"),
+        stage("Firewall Zone Close", _nothing, inputs="zones of the firewall"),
+        stage("Firewall Interface Close", _nothing, inputs="interfaces of the firewall"),
+        stage("Firewall Policy Close", _nothing, inputs="policies of the firewall"),
+        stage("Nginx Reverse Proxy Close", _no_ingress, effects="the ingress on the proxy"),
+        stage("IP Ports Close", _ports, effects="rows of the head node's firewall role"),
+        stage("Remove Health Checks", _checks, effects="health checks of Kubernetes"),
+        stage("Unassign Roles", _roles, effects="kubeadm reset; roles, packages and services of the nodes"),
+        stage("Remove Config Overlays", _overlays, effects="overlays of the cluster"),
+        stage("Remove Installed Components", _components, effects="the module file"),
+        stage("Remove Files On Headnodes", _files, effects="the administrator's kubeconfig"),
+        stage("Remove Etcd Spool", _etcd, effects="the etcd cluster and its data"),
+        stage("Remove Networks", _networks, effects="networks of pods and Services"),
+        stage("Set Reboot Required", _reboot),
+        stage("Collection Update Provisioners", _nothing, inputs="provisioning nodes"),
+        stage("Remove Kube Cluster", _cluster, effects="the Kubernetes cluster"),
+        stage("Print Summary", _summary),
     ]
 
 
-def _stage(name: str, run: Step, *, inputs: str = "", effects: str = "") -> Stage:
-    return Stage(name, PLUGIN, functools.partial(_with_remains, run), inputs=inputs, effects=effects)
+def _stage(cluster: str, name: str, run: Step, *, inputs: str = "", effects: str = "") -> Stage:
+    return Stage(name, PLUGIN, functools.partial(_with_remains, cluster, run), inputs=inputs, effects=effects)
 
 
-async def _with_remains(step: Step, context: Context) -> None:
+async def _with_remains(cluster: str, step: Step, context: Context) -> None:
     backend = context.services.backend
     await backend.catch_up()
-    await step(context, remains(backend.tree, context.services.cluster))
+    await step(context, remains(backend.tree, cluster))
 
 
 async def _get(context: Context, left: Remains) -> None:

@@ -18,7 +18,7 @@ from bedplate.lab import versions
 from bedplate.setup.answers import fitting, networks, site
 from bedplate.setup.answers.declaration import value_at
 
-__all__ = ["Chosen", "Settings", "allocate", "of_answers"]
+__all__ = ["Chosen", "Settings", "allocate", "known_ranges", "of_answers", "refuse"]
 
 _LOCAL = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "master", "localhost")
 ADDONS = {
@@ -61,7 +61,7 @@ class Settings:
     cgroup_driver: str
     repository: str
     sandbox: str
-    ingress_ports: tuple[int, int] | None
+    mirror: str
 
     @property
     def etcd(self) -> str:
@@ -112,17 +112,26 @@ class Settings:
         return {role: f"kube-{self.name}-{role}" for role in ("etcd", "master", "worker")}
 
 
-def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
-    """Raises `Invalid` for what cannot be deployed."""
-    place = site.of_tree(tree, head)
-    members = fitting.members(answers, place)
-    kubernetes = answers["kubernetes"]
-    asked = [text for key, text in ADDONS.items() if value_at(kubernetes, f"addons.{key}")]
+def refuse(answers: Mapping[str, Any]) -> None:
+    """Raise `Invalid` for answers that ask for what this version of the tool does not do."""
+    asked = [text for key, text in ADDONS.items() if value_at(answers, f"kubernetes.addons.{key}")]
     if asked:
         raise errors.Invalid(
             f"this version of the tool does not install {', '.join(asked)}",
             hint="set them to false below kubernetes.addons, and apply their manifests with kubectl",
         )
+    if value_at(answers, "kubernetes.registry_mirror.username"):
+        raise errors.Invalid(
+            "this version of the tool does not sign in to a registry mirror",
+            hint="leave out kubernetes.registry_mirror.username, or place /etc/containerd/certs.d on the nodes",
+        )
+
+
+def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
+    """Raises `Invalid` for what cannot be deployed."""
+    place = site.of_tree(tree, head)
+    members = fitting.members(answers, place)
+    kubernetes = answers["kubernetes"]
     addresses = {name: place.nodes[name].address for name in members.nodes if name in place.nodes}
     without = [name for name in members.nodes if not addresses.get(name)]
     if without:
@@ -150,7 +159,7 @@ def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
         cgroup_driver=kubernetes["cgroup_driver"],
         repository=kubernetes["images"]["repository"],
         sandbox=kubernetes["images"]["sandbox"],
-        ingress_ports=None,
+        mirror=kubernetes["registry_mirror"]["url"],
     )
 
 
