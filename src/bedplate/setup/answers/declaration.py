@@ -242,6 +242,14 @@ FIELDS: tuple[Field, ...] = (
         "The image that containerd uses for the sandbox of pods.",
         13,
     ),
+    Field(
+        "kubernetes.cgroup_driver",
+        Choice(("systemd", "cgroupfs")),
+        "Control groups",
+        "Who makes control groups for pods: systemd, or where the first process of nodes is another one, cgroupfs.",
+        13,
+        "systemd",
+    ),
     *(
         Field(f"kubernetes.skip.{key}", Bool(), f"Skip {about.split(';')[0]}", f"Leave out the {about}.", 19, False)
         for key, about in SKIPS.items()
