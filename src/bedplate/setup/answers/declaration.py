@@ -73,7 +73,7 @@ SCREENS = (
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
     Screen(13, "Images", "Where images come from."),
-    Screen(19, "Stages to skip", "Parts of the deployment that are done by hand, or not at all."),
+    Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
     Screen(20, "Summary", "Save the answers, show them, or deploy."),
 )
 
@@ -110,23 +110,10 @@ def _nodes() -> tuple[Field, ...]:
 
 
 SKIPS = {
-    "docker": "stages for Docker",
-    "reboot": "stages that restart nodes",
-    "image_update": "stages that update software images on nodes",
-    "packages": "stages that install packages; the packages must be there",
-    "install_repos": "stages that configure package repositories",
     "dns_check": "check of the DNS configuration",
     "package_manager_check": "check that the package index can be refreshed",
 }
-TAGS = {
-    "docker": "docker",
-    "reboot": "reboot",
-    "image_update": "image-update",
-    "packages": "packages",
-    "install_repos": "repos",
-    "dns_check": "dns-check",
-    "package_manager_check": "package-manager-check",
-}
+TAGS = {"dns_check": "dns-check", "package_manager_check": "package-manager-check"}
 """The tag of the stages that each key below `kubernetes.skip` leaves out."""
 
 FIELDS: tuple[Field, ...] = (
@@ -251,7 +238,7 @@ FIELDS: tuple[Field, ...] = (
         "systemd",
     ),
     *(
-        Field(f"kubernetes.skip.{key}", Bool(), f"Skip {about.split(';')[0]}", f"Leave out the {about}.", 19, False)
+        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", 19, False)
         for key, about in SKIPS.items()
     ),
 )
