@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.lab import versions
-from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Secret, Text
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Text
 
 __all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
 
@@ -43,10 +43,6 @@ class Field:
     """An empty value is replaced by one that fits the site."""
     when: Callable[[Mapping[str, Any]], bool] = lambda answers: True
 
-    @property
-    def is_secret(self) -> bool:
-        return isinstance(self.kind, Secret)
-
 
 def value_at(answers: Mapping[str, Any], path: str) -> Any:
     """The value at a dotted key; None where there is none."""
@@ -64,6 +60,7 @@ def _is(path: str, *values: Any) -> Callable[[Mapping[str, Any]], bool]:
 
 SCREENS = (
     Screen(1, "Version", "The Kubernetes release of the new cluster."),
+    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from. Leave it empty to use none."),
     Screen(4, "Networking", "The name of the cluster and its addresses."),
     Screen(5, "Expose API", "Who can reach the API server."),
     Screen(6, "Internal network", "The network that the nodes use among themselves."),
@@ -83,6 +80,7 @@ _FQDN = Text(
     "a domain name such as head.example.com",
 )
 _VERSION = Text(r"1\.[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 1.35 or 1.35.4", False)
+_HOST = Text(r"(https?://)?[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?", "a registry such as https://mirror:5000")
 _IMAGE = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "an image such as my-registry:5000/pause:3.8")
 _REPOSITORY = Text(r"[A-Za-z0-9][A-Za-z0-9._:/-]*", "a repository such as my-registry:5000/kubernetes")
 _OBJECT = Text(r"[^\s/;|#'\"\\,\[\]*<>]+", "the name of a network")
@@ -214,6 +212,13 @@ FIELDS: tuple[Field, ...] = (
         "A file on this machine with the manifests of the network plugin.",
         11,
         when=_is("kubernetes.cni", *_CNIS[1:]),
+    ),
+    Field(
+        "kubernetes.registry_mirror.url",
+        _HOST,
+        "Mirror",
+        "The address of a registry that is a mirror of Docker Hub; Docker Hub itself is asked where it has no answer.",
+        3,
     ),
     Field(
         "kubernetes.images.repository",

@@ -22,7 +22,7 @@ from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import checks, cluster, coredns, firewall, hardware, modules, nodes, objects
-from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers, refuse
+from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers
 
 __all__ = ["PLUGIN", "folder_of", "stages"]
 
@@ -33,8 +33,7 @@ Step = Callable[[Context, Settings], Awaitable[None]]
 
 
 def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
-    """What makes the cluster of the answers, in order. Raises `Invalid` for what this version cannot make."""
-    refuse(answers)
+    """What makes the cluster of the answers, in order."""
     initialized = ("Initialize Control Plane",)
     network = "Install Network Plugin"
     joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", network)

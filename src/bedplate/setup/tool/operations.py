@@ -113,8 +113,6 @@ class Operation:
         self, reporter: Reporter, reached: heads.Reached, site: sites.Site, given: document.Answers
     ) -> int:
         answers = fitting.complete(given.values, site)
-        for secret in document.secrets(answers):
-            reporter.masker.add(secret)
         cluster = answers["kubernetes"]["name"]
         self._refuse_unfinished(cluster)
         fitting.check(answers, site, given.lines, str(self._values["config"] or "the answers"))
@@ -159,8 +157,6 @@ class Operation:
                     f"the run for the cluster {cluster} was being undone",
                     hint=f"continue with --undo --cluster {cluster}",
                 )
-            for secret in document.secrets(journal.record.answers):
-                reporter.masker.add(secret)
             answers = journal.record.answers
             stages = removal(cluster) if journal.record.operation == "remove" else deployment(answers, site)
             run = self._made(stages, journal, reporter, reached, cluster)
