@@ -253,10 +253,10 @@ def _where(journal: Journal) -> str:
 
 
 async def _kubeconfig_of(values: Mapping[str, Any]) -> int:
-    from bedplate.setup.kubernetes import kubeconfig
+    from bedplate.setup.kubernetes.kubeconfig import path_of
 
     async with heads.reach(values) as reached:
-        path = await kubeconfig.path_of(reached.backend, values["kubeconfig_of"], reached.data)
+        path = await path_of(reached.backend, values["kubeconfig_of"], reached.data)
     import sys
 
     sys.stdout.write(f"{path}\n")
