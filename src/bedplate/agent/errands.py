@@ -1,4 +1,4 @@
-"""What is to be done once: restarts of the machine, and transfers of software images.
+"""What is to be done once: restarts of the machine, transfers of software images, kubeadm.
 
 In: requests of the head. Out: each is written down, told as accepted, carried out and told as ended, in that order;
 whatever comes in between, it is not carried out a second time. The head is also told, once, that the machine started.
@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from bedplate.agent.images import Done, Transfers
+from bedplate.agent.kubeadm import Kubeadm
 from bedplate.agent.news import cut
 from bedplate.agent.node import Node
 from bedplate.agent.power import Power, boot_id
@@ -41,13 +42,14 @@ class Errands:
         self._state = node.effects.state
         self._upkeep = upkeep
         self._power = Power(node.effects.root, node.effects.services, node.effects.run)
+        self._kubeadm = Kubeadm(node.effects, node.clock)
         self._images = Transfers(node.effects.root, node.effects.state, node.head, node.clock)
 
     async def run(self, desired: Desired) -> None:
         """Carry out what is to be done once. Each is written down, told as accepted, carried out and told as ended, in
         that order; whatever comes in between, it is not carried out a second time."""
         for errand in desired.errands:
-            work = errand if errand.is_transfer else None
+            work = errand if errand.is_lasting else None
             known = self._state.errands().get(errand.id) or Errand("noted", errand.kind, boot_id(), work=work)
             if known.state != "noted":
                 continue
@@ -61,8 +63,8 @@ class Errands:
                 _LOG.warning("agent.errand.later", id=errand.id, error=str(err))
                 return
             _LOG.info("agent.errand", kind=errand.kind, id=errand.id)
-            if errand.is_transfer:
-                await self._transfer(errand, known, desired)
+            if errand.is_lasting:
+                await self._last(errand, known, desired)
                 continue
             async with self._node.working:
                 why = await self._power.use(errand.kind, self._node.services)
@@ -78,9 +80,9 @@ class Errands:
                 raise SwitchedOff("the head asked to switch this node off")
             await self.tell_boot()
 
-    async def _transfer(self, work: Asked, known: Errand, desired: Desired) -> None:
-        """Copy an image here, or this node into one; nothing else changes the machine meanwhile. What an update took
-        away that should be here comes back at once."""
+    async def _last(self, work: Asked, known: Errand, desired: Desired) -> None:
+        """Copy an image here, or this node into one, or run kubeadm; nothing else changes the machine meanwhile. What
+        an update took away that should be here comes back at once."""
 
         async def tell(text: str) -> None:
             told = headapi.ErrandTold(id=work.id, state="accepted", text=cut(text))
@@ -90,9 +92,12 @@ class Errands:
                 _LOG.v(2).info("agent.transfer.untold", error=str(err))
 
         async with self._node.working:
-            done = await self._images.run(work, desired, tell)
+            if work.kind == "kubeadm":
+                done = await self._kubeadm.run(work, tell)
+            else:
+                done = await self._images.run(work, desired, tell)
         self._end(work.id, known, done.why, done)
-        _LOG.info("agent.transfer", kind=work.kind, image=work.image, why=done.why, text=done.text)
+        _LOG.info("agent.errand.over", kind=work.kind, about=work.image or work.cluster, why=done.why, text=done.text)
         if work.write and work.kind == "imageupdate":
             await self._upkeep.repair(is_whole=True)
         try:
@@ -102,10 +107,10 @@ class Errands:
             _LOG.v(2).info("agent.transfer.untold", error=str(err))
 
     async def resume(self, desired: Desired) -> None:
-        """Go on with transfers that an agent before this one began."""
+        """Go on with what an agent before this one began, and what may be begun again."""
         for errand in self._state.errands().values():
             if errand.state == "accepted" and errand.work is not None:
-                await self._transfer(errand.work, errand, desired)
+                await self._last(errand.work, errand, desired)
 
     async def tell_boot(self) -> None:
         """Tell the head, once, that the machine has started; the first run of an agent does not count as one."""

@@ -19,9 +19,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.setup.engine import fakes
+
 from bedplate.core.clock import SystemClock
 from bedplate.setup.engine import Journal, journal, lock
-from tests.setup.engine import fakes
 
 
 class Steps:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from bedplate.core import errors
 from bedplate.setup.engine import lock
-from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.setup.engine import fakes
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.setup.engine import Context, Journal, Stage, formats, order
 from bedplate.setup.engine.choices import Chooser
 from bedplate.setup.engine.logfile import LogFile
-from tests.setup.engine import fakes
 
 
 @pytest.fixture
@@ -122,8 +122,11 @@ async def test_undo_reverts_in_reverse_order_to_the_start(bench: fakes.Bench, wo
     assert await bench.run(stages, on_error="undo").execute() == "undone"
     assert fakes.content(world) == {}
     undone = [line.removeprefix("#### undo: ") for line in bench.lines if line.startswith("#### undo: ")]
-    assert undone == ["kubernetes: Make Cluster", "docker: Make Docker", "kubernetes: Make Etcd"] + [
-        "kubernetes: Get Kube Cluster"
+    assert undone == [
+        "kubernetes: Make Cluster",
+        "docker: Make Docker",
+        "kubernetes: Make Etcd",
+        "kubernetes: Get Kube Cluster",
     ]
     assert bench.lines[-1] == "Kubernetes Setup undone!"
 

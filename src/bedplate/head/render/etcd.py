@@ -26,7 +26,7 @@ from bedplate.head.resolve import Resolved, RoleGiven
 from bedplate.head.schema.entity import Field
 from bedplate.head.tree import Tree
 
-__all__ = ["CONF", "MEMBERS", "UNIT", "render", "variables"]
+__all__ = ["CONF", "MEMBERS", "UNIT", "certified", "client_urls", "render", "variables"]
 
 CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
@@ -173,6 +173,20 @@ def _host(url: str) -> str:
     except ValueError:
         return ""
     return host if _HOST.fullmatch(host) else ""
+
+
+def certified(seed: str, cluster: str, name: str) -> tuple[str, str, str]:
+    """The authority of a cluster, and the certificate and key of a client of it."""
+    return _certified(seed, cluster, name, ("localhost",))
+
+
+def client_urls(tree: Tree, cluster: Obj) -> list[str]:
+    """Where clients reach the members of a cluster."""
+    secure = bool(_ca(cluster))
+    return [
+        _urls(node, role, EtcdHostRole.advertise_client_urls, secure, address(node)).split(",")[0]
+        for node, role in etcd_members(tree, cluster.key)
+    ]
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.lab import versions
-from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Secret, Text
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Text
 
 __all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
 
@@ -43,10 +43,6 @@ class Field:
     """An empty value is replaced by one that fits the site."""
     when: Callable[[Mapping[str, Any]], bool] = lambda answers: True
 
-    @property
-    def is_secret(self) -> bool:
-        return isinstance(self.kind, Secret)
-
 
 def value_at(answers: Mapping[str, Any], path: str) -> Any:
     """The value at a dotted key; None where there is none."""
@@ -64,6 +60,7 @@ def _is(path: str, *values: Any) -> Callable[[Mapping[str, Any]], bool]:
 
 SCREENS = (
     Screen(1, "Version", "The Kubernetes release of the new cluster."),
+    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from. Leave it empty to use none."),
     Screen(4, "Networking", "The name of the cluster and its addresses."),
     Screen(5, "Expose API", "Who can reach the API server."),
     Screen(6, "Internal network", "The network that the nodes use among themselves."),
@@ -73,7 +70,7 @@ SCREENS = (
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
     Screen(13, "Images", "Where images come from."),
-    Screen(19, "Stages to skip", "Parts of the deployment that are done by hand, or not at all."),
+    Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
     Screen(20, "Summary", "Save the answers, show them, or deploy."),
 )
 
@@ -83,6 +80,7 @@ _FQDN = Text(
     "a domain name such as head.example.com",
 )
 _VERSION = Text(r"1\.[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 1.35 or 1.35.4", False)
+_HOST = Text(r"(https?://)?[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?", "a registry such as https://mirror:5000")
 _IMAGE = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "an image such as my-registry:5000/pause:3.8")
 _REPOSITORY = Text(r"[A-Za-z0-9][A-Za-z0-9._:/-]*", "a repository such as my-registry:5000/kubernetes")
 _OBJECT = Text(r"[^\s/;|#'\"\\,\[\]*<>]+", "the name of a network")
@@ -110,23 +108,10 @@ def _nodes() -> tuple[Field, ...]:
 
 
 SKIPS = {
-    "docker": "stages for Docker",
-    "reboot": "stages that restart nodes",
-    "image_update": "stages that update software images on nodes",
-    "packages": "stages that install packages; the packages must be there",
-    "install_repos": "stages that configure package repositories",
     "dns_check": "check of the DNS configuration",
     "package_manager_check": "check that the package index can be refreshed",
 }
-TAGS = {
-    "docker": "docker",
-    "reboot": "reboot",
-    "image_update": "image-update",
-    "packages": "packages",
-    "install_repos": "repos",
-    "dns_check": "dns-check",
-    "package_manager_check": "package-manager-check",
-}
+TAGS = {"dns_check": "dns-check", "package_manager_check": "package-manager-check"}
 """The tag of the stages that each key below `kubernetes.skip` leaves out."""
 
 FIELDS: tuple[Field, ...] = (
@@ -229,6 +214,13 @@ FIELDS: tuple[Field, ...] = (
         when=_is("kubernetes.cni", *_CNIS[1:]),
     ),
     Field(
+        "kubernetes.registry_mirror.url",
+        _HOST,
+        "Mirror",
+        "The address of a registry that is a mirror of Docker Hub; Docker Hub itself is asked where it has no answer.",
+        3,
+    ),
+    Field(
         "kubernetes.images.repository",
         _REPOSITORY,
         "Repository of Kubernetes images",
@@ -242,8 +234,16 @@ FIELDS: tuple[Field, ...] = (
         "The image that containerd uses for the sandbox of pods.",
         13,
     ),
+    Field(
+        "kubernetes.cgroup_driver",
+        Choice(("systemd", "cgroupfs")),
+        "Control groups",
+        "Who makes control groups for pods: systemd, or where the first process of nodes is another one, cgroupfs.",
+        13,
+        "systemd",
+    ),
     *(
-        Field(f"kubernetes.skip.{key}", Bool(), f"Skip {about.split(';')[0]}", f"Leave out the {about}.", 19, False)
+        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", 19, False)
         for key, about in SKIPS.items()
     ),
 )
