@@ -91,7 +91,7 @@ async def test_no_manager_is_an_error_that_says_so_and_leaves_nothing(bare_world
 
 
 async def test_what_the_manager_refuses_is_taken_back(bare_world: World) -> None:
-    async with stand_in(bare_world.client, lambda obj: "the quota of users is used up"):
+    async with stand_in(bare_world.client, lambda obj: "the quota of users is exhausted"):
         with pytest.raises(errors.Terminal, match="quota of users"):
             await bare_world.run(Action.ADD, "john", operators="spark-operator")
     assert not any((await bare_world.objects()).values())

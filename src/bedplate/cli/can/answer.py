@@ -161,17 +161,17 @@ def rules_of(namespace: str, objects: Objects) -> NamespaceRules:
 
 def _claims(namespace: str, objects: Objects) -> dict[str, volumes.Claim]:
     """What the claims of the namespace lead to."""
-    found = {}
+    claims = {}
     for raw in objects.of("persistentvolumeclaims", namespace):
         claim = msgspec.convert(raw, permissions.PersistentVolumeClaim)
         class_ = objects.find("storageclasses", claim.spec.storage_class_name or "")
         volume = objects.find("persistentvolumes", claim.spec.volume_name)
-        found[claim.name] = volumes.claim_of(
+        claims[claim.name] = volumes.claim_of(
             claim.spec.volume_name,
             msgspec.convert(class_, permissions.StorageClass) if class_ is not None else None,
             msgspec.convert(volume, permissions.PersistentVolume) if volume is not None else None,
         )
-    return found
+    return claims
 
 
 def _admission(namespace: str, pod: Mapping[str, Any], objects: Objects) -> Iterator[Refusal]:

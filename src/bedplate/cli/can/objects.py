@@ -97,7 +97,7 @@ def _items(document: Any, source: str) -> Iterator[RawObject]:
 
 def from_text(text: str, source: str) -> Objects:
     """The objects of a file."""
-    found: dict[str, list[RawObject]] = {}
+    by_plural: dict[str, list[RawObject]] = {}
     for obj in documents(text, source):
         group = str(obj.get("apiVersion") or "").rpartition("/")[0]
         plural = _BY_KIND.get((group, obj["kind"]))
@@ -106,17 +106,17 @@ def from_text(text: str, source: str) -> Objects:
         metadata = obj.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             raise errors.Invalid(f"{source} has a {obj['kind']} without metadata.name")
-        found.setdefault(plural, []).append(obj)
-    return Objects({plural: tuple(objects) for plural, objects in found.items()})
+        by_plural.setdefault(plural, []).append(obj)
+    return Objects({plural: tuple(objects) for plural, objects in by_plural.items()})
 
 
 async def from_cluster(client: Client) -> Objects:
     """The objects of a cluster. A cluster without a permission manager has no permission objects."""
-    found = {}
+    by_plural = {}
 
     async def read(ref: ResourceRef[RawObject]) -> None:
         try:
-            found[ref.plural] = tuple((await client.list(ref)).items)
+            by_plural[ref.plural] = tuple((await client.list(ref)).items)
         except errors.BedplateError:
             if ref.group != permissions.GROUP or await _is_served(client, ref):
                 raise
@@ -130,7 +130,7 @@ async def from_cluster(client: Client) -> Objects:
         if error is None:
             raise
         raise error from several
-    return Objects(found)
+    return Objects(by_plural)
 
 
 async def _is_served(client: Client, ref: ResourceRef[RawObject]) -> bool:

@@ -189,7 +189,7 @@ async def _remove(desk: Desk, observed: Observed) -> None:
     await _refuse_running(desk, plan.namespaces_alone(user, observed), f"the user {user!r} cannot be removed")
     await desk.cluster.carry_out(changes)
     desk.say(f"Removed user {user}: their certificate gives no rights any more.")
-    # The account may be gone already, and is no reason to keep rights.
+    # The account may have been deleted already; the rights must go all the same.
     account = desk.around.accounts.find(user)
     if account is not None and desk.issuer().forget(account):
         desk.say(f"Kubeconfig: the entries of {user} were removed from {issue.path_of(account)}.")

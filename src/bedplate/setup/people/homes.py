@@ -39,7 +39,7 @@ def check(account: Account) -> None:
 
 
 def read(account: Account) -> bytes | None:
-    """The file as it is; None where there is none. Raises `Invalid` for what is no plain file of the person's."""
+    """The file as it is; None where there is none. Raises `Invalid` unless it is a plain file that the person owns."""
     with _home(account) as home:
         try:
             folder = _open_folder(home, account)
