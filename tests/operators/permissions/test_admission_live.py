@@ -18,10 +18,8 @@ from bedplate.api import permissions
 from bedplate.api.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
-from bedplate.kube.options import PatchType
-from bedplate.operators.permissions import decision, manifests, policies
+from bedplate.operators.permissions import decision, policies
 from bedplate.operators.permissions.decision import decide
-from bedplate.program.webhookcertificates import CONFIGURATIONS, MUTATING_CONFIGURATIONS
 
 
 async def answer_to(world: World, client: Client, pod: Any, namespace: str) -> str:
@@ -74,26 +72,6 @@ async def compare(world: World, places: dict[str, str], *, is_changed: bool) -> 
 def _short(rule: str, rules: Any) -> str:
     """The rule without the name of the release, and without the kind of container."""
     return rule.removeprefix(rules.sets[0].release + "-").removesuffix("-containers").removesuffix("-initcontainers")
-
-
-async def without_webhooks(world: World) -> None:
-    """The configurations stay, so that rights are given, but select nothing."""
-    nothing = {"matchLabels": {"no": "namespace"}}
-    for ref in (MUTATING_CONFIGURATIONS, CONFIGURATIONS):
-        found = await world.client.get(ref, manifests.MUTATING)
-        change = [
-            {"op": "add", "path": f"/webhooks/{index}/namespaceSelector", "value": nothing}
-            for index in range(len(found["webhooks"]))
-        ]
-        await world.client.patch(ref, manifests.MUTATING, change, type=PatchType.JSON)
-
-
-async def test_the_policy_alone_judges_every_pod_as_the_function_does(world: World) -> None:
-    async with world.manager():
-        await without_webhooks(world)
-        async with users_of_the_table(world) as places:
-            await in_force(world, places)
-            await compare(world, places, is_changed=False)
 
 
 async def test_the_webhook_alone_judges_every_pod_as_the_function_does(world: World) -> None:
