@@ -162,12 +162,12 @@ class PermissionController:
             return None
         reason = desired.reason_against(resource, picture)
         if reason is not None:
-            await self._tell(resource, reason.reason, reason.message)
+            await self._report(resource, reason.reason, reason.message)
             return Result(_RETRY_S)
         try:
             await self._make(resource, picture)
         except Foreign as err:
-            await self._tell(resource, "Conflict", str(err))
+            await self._report(resource, "Conflict", str(err))
             return Result(_RETRY_S)
         return None
 
@@ -250,7 +250,7 @@ class PermissionController:
 
     # What people see
 
-    async def _tell(self, resource: Permission, reason: str, message: str) -> None:
+    async def _report(self, resource: Permission, reason: str, message: str) -> None:
         before = resource.status
         status = statuses.following(resource, reason, message, before.objects, before.digest, self.time.now())
         if status is None:
