@@ -45,7 +45,7 @@ def _by_namespace(resource: Permission) -> Iterable[str]:
 
 
 def _by_user(resource: Permission) -> Iterable[str]:
-    return (permissions.user_part(resource.spec.username),)
+    return (_user_of(resource),)
 
 
 INDEXES = {BY_NAMESPACE: _by_namespace, BY_USER: _by_user}
@@ -92,8 +92,11 @@ class PermissionController:
             if old is not None and new is not None and _is_same(old.metadata, new.metadata):
                 return ()
             own = [f"{kind}/{identity.name_of(new or old)}"]
-            # The rules of a namespace are those of all its users; a twin may have waited for this one to go.
-            return own + [key for each in (old, new) if each is not None for key in self._in(each.spec.namespace)]
+            # Resources of one namespace or one user share objects, and a twin may have waited for this one to go.
+            for each in (old, new):
+                if each is not None:
+                    own += self._in(each.spec.namespace) + self._owners({permissions.LABEL_USER: _user_of(each)})
+            return own
 
         return keys
 
@@ -159,12 +162,12 @@ class PermissionController:
             return None
         reason = desired.reason_against(resource, picture)
         if reason is not None:
-            await self._tell(resource, reason.reason, reason.message)
+            await self._report(resource, reason.reason, reason.message)
             return Result(_RETRY_S)
         try:
             await self._make(resource, picture)
         except Foreign as err:
-            await self._tell(resource, "Conflict", str(err))
+            await self._report(resource, "Conflict", str(err))
             return Result(_RETRY_S)
         return None
 
@@ -206,7 +209,8 @@ class PermissionController:
         await self._removal(resource, picture).remove(obsolete)
         for each in made:
             before = self.live.get(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
-            if await self.writer.ensure(each) and was_complete and _is_drift(resource, each, before):
+            was_made = objects.identity(each) in resource.status.objects
+            if await self.writer.ensure(each, was_made=was_made) and was_complete and _is_drift(resource, each, before):
                 self._tell_drift(resource, each, before)
         message = f"{len(made)} objects"
         if isinstance(resource, PermissionUser) and resource.spec.psp_spec_override:
@@ -246,7 +250,7 @@ class PermissionController:
 
     # What people see
 
-    async def _tell(self, resource: Permission, reason: str, message: str) -> None:
+    async def _report(self, resource: Permission, reason: str, message: str) -> None:
         before = resource.status
         status = statuses.following(resource, reason, message, before.objects, before.digest, self.time.now())
         if status is None:
@@ -262,6 +266,14 @@ class PermissionController:
         log.warning("permission.drift_repaired", name=resource.name, object=objects.identity(wanted), what=what)
         about = events.reference(self._refs[resource.kind], resource)
         self.recorder.event(about, events.WARNING, DRIFT_REPAIRED, message)
+
+
+def _user_of(resource: Permission) -> str:
+    return permissions.user_part(resource.spec.username)
+
+
+def _person(resource: Permission) -> permissions.Subject:
+    return permissions.Subject("User", "rbac.authorization.k8s.io", resource.spec.username)
 
 
 def _is_same(old: meta.ObjectMeta, new: meta.ObjectMeta) -> bool:
@@ -283,8 +295,12 @@ def _was_complete(resource: Permission, digest: str) -> bool:
 
 
 def _is_drift(resource: Permission, wanted: RawObject, before: Any) -> bool:
-    """Rules of a further user in the namespace are no drift."""
-    if wanted["kind"] != "Namespace" or before is None:
+    """Rules of a further user in the namespace, or a further account of the same user, are no drift."""
+    if before is None:
+        return True
+    if wanted["kind"] == "ClusterRoleBinding":
+        return [each for each in before.subjects or () if each.kind != "ServiceAccount"] != [_person(resource)]
+    if wanted["kind"] != "Namespace":
         return True
     key, metadata = permissions.RULES_PREFIX + resource.name, wanted["metadata"]
     has_label = before.metadata.labels.get(permissions.LABEL_POD_RULES) is not None

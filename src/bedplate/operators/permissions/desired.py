@@ -70,11 +70,25 @@ def reason_against(resource: Permission, picture: Picture) -> Reason | None:
 def wanted(resource: Permission, picture: Picture) -> list[RawObject]:
     """The objects, the Helm release included, in the order in which they are applied."""
     own = objects.objects(resource, picture.facts)
-    users = _users(resource, picture)
     return [
         helm.release(resource, own, release_of(resource, picture.neighbours)),
-        *(merged_namespace(each, users, picture) if each["kind"] == "Namespace" else each for each in own),
+        *(_merged(each, resource, picture) for each in own),
     ]
+
+
+def _merged(each: RawObject, resource: Permission, picture: Picture) -> RawObject:
+    """An object that several resources share, with what all of them want of it."""
+    if each["kind"] == "Namespace":
+        return merged_namespace(each, _users(resource, picture), picture)
+    if permissions.LABEL_USER not in each["metadata"]["labels"] or "subjects" not in each:
+        return each
+    subjects = list(each["subjects"])
+    for other in picture.neighbours:
+        if isinstance(other, PermissionUser) and other.spec.username == resource.spec.username:
+            made = objects.objects(other, picture.facts) if not objects.problems(other) else []
+            same = [one for one in made if objects.identity(one) == objects.identity(each)]
+            subjects += [one for binding in same for one in binding["subjects"] if one not in subjects]
+    return {**each, "subjects": sorted(subjects, key=lambda one: (one["kind"] != "User", one.get("namespace", "")))}
 
 
 def merged_namespace(namespace: RawObject, users: Iterable[PermissionUser], picture: Picture) -> RawObject:

@@ -29,6 +29,7 @@ log = logging.get_logger("permissions.discovery")
 T = TypeVar("T")
 LOOK_S = 20.0
 _RETRY_S = 1.0
+_EMBEDDED = "+bedplate"
 RESYNC_LOOKS = 30
 """After so many looks every resource is looked at again, whatever the watches say."""
 STRICT_GROUPS_SINCE = (1, 33)
@@ -71,7 +72,7 @@ class Discovery:
 
     async def has_strict_groups(self) -> bool:
         """Whether pods have `supplementalGroupsPolicy`; asked until the server answered."""
-        return await self._repeated(self._version) >= STRICT_GROUPS_SINCE
+        return (await self._repeated(self._version))[0] >= STRICT_GROUPS_SINCE
 
     async def _repeated(self, ask: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -83,9 +84,10 @@ class Discovery:
 
     async def look(self) -> ClusterFacts:
         """One look; the facts are those of the whole cluster."""
-        has_strict_groups = await self._version() >= STRICT_GROUPS_SINCE
+        version, is_embedded = await self._version()
+        has_strict_groups = version >= STRICT_GROUPS_SINCE
         served = await self._served(_ADMISSION)
-        has_policies = self.uses_policies and policies.POLICIES.plural in served
+        has_policies = self.uses_policies and policies.POLICIES.plural in served and not is_embedded
         if has_policies:
             for wanted in policies.objects(has_strict_groups=has_strict_groups):
                 await self._ensure(wanted)
@@ -99,11 +101,12 @@ class Discovery:
             self.on_facts(facts)
         return facts
 
-    async def _version(self) -> tuple[int, int]:
+    async def _version(self) -> tuple[tuple[int, int], bool]:
+        """The release, and whether this is the embedded API server, which stores policies and checks none."""
         answer = await self.client.request("GET", "/version")
         known: dict[str, Any] = msgspec.json.decode(answer.body)
         digits = ["".join(filter(str.isdigit, str(known.get(key, "")))) or "0" for key in ("major", "minor")]
-        return int(digits[0]), int(digits[1])
+        return (int(digits[0]), int(digits[1])), _EMBEDDED in str(known.get("gitVersion", ""))
 
     async def _served(self, path: str) -> set[str]:
         """The resources of a group; none when the server says that there is no such group."""

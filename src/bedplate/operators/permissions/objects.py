@@ -77,13 +77,14 @@ def _for_user(resource: PermissionUser, facts: ClusterFacts) -> list[RawObject]:
     person = _user(spec.username)
     nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     reading = _role("ClusterRole", f"{user}-nodes", "", shared, [nodes])
-    readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), [person])
     if spec.is_cluster_wide:
+        readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), [person])
         everything = _binding(f"{user}-cluster-admin", "", shared, ("ClusterRole", "cluster-admin"), [person])
         return [reading, readers, everything]
     own = {**MANAGED_BY, permissions.LABEL_RELEASE: resource.name}
     account = [_account(user, spec.namespace, own)] if spec.create_service_account else []
     subjects = [person, *([_service_account(user, spec.namespace)] if account else [])]
+    readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), subjects)
     name = f"{user}-restricted"
     policies = kyverno.policies(RuleSet.of(resource), spec.namespace, own) if facts.has_kyverno else []
     return [

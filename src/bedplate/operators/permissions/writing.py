@@ -49,8 +49,9 @@ class Writer:
         """The object is gone."""
         self._written.pop(name, None)
 
-    async def ensure(self, wanted: RawObject) -> bool:
-        """Let an object be as wanted; whether it had to be written."""
+    async def ensure(self, wanted: RawObject, *, was_made: bool = False) -> bool:
+        """Let an object be as wanted; whether it had to be written. `was_made`: it is known to be ours, whatever
+        somebody left of it."""
         kind, metadata = wanted["kind"], wanted["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
         current = self.live.get(kind, namespace, name)
@@ -61,7 +62,7 @@ class Writer:
         ref = live_objects.ref_of(kind)
         if current is not None and not live_objects.is_equal_roleref(wanted, current):
             await self.client.delete(ref, name, namespace or None, uid=identity.uid_of(current))
-        is_ours = current is not None
+        is_ours = was_made or current is not None
         try:
             answer = await self._apply(wanted, force=is_ours)
         except kube_errors.Conflict:
