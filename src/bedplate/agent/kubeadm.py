@@ -53,7 +53,8 @@ def command(action: str) -> tuple[str, ...]:
     return {
         "init": ("kubeadm", "init", f"--config={INIT}", "--upload-certs"),
         "join": ("kubeadm", "join", f"--config={JOIN}"),
-        "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}"),
+        # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
+        "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
     }[action]
 
 
