@@ -32,13 +32,15 @@ _ANSWER_S = 3.0
 _REFRESH_S = 300.0
 
 
-def stages(resolv_conf: Path = RESOLV_CONF, *, port: int = 53, path: str | None = None) -> list[Stage]:
-    """The two checks. `port` and `path` (where programs are looked for) are for tests."""
+def stages(
+    resolv_conf: Path = RESOLV_CONF, *, port: int = 53, answer_s: float = _ANSWER_S, path: str | None = None
+) -> list[Stage]:
+    """The two checks: name servers have `answer_s` to answer, `path` is where the package manager is looked for."""
     return [
         Stage(
             "Check DNS Configuration",
             "kubernetes",
-            functools.partial(_check_dns, resolv_conf, port),
+            functools.partial(_check_dns, resolv_conf, port, answer_s),
             needs=(),
             inputs=str(resolv_conf),
             tags=frozenset({"dns-check"}),
@@ -60,7 +62,7 @@ def nameservers(text: str) -> list[str]:
     return [row[1] for row in rows if len(row) > 1 and row[0] == "nameserver"]
 
 
-async def _check_dns(file: Path, port: int, context: Context) -> None:
+async def _check_dns(file: Path, port: int, answer_s: float, context: Context) -> None:
     try:
         servers = nameservers(await asyncio.to_thread(file.read_text))
     except OSError as err:
@@ -70,7 +72,7 @@ async def _check_dns(file: Path, port: int, context: Context) -> None:
     name = context.answers["kubernetes"]["fqdn"]
     failures = []
     for server in servers:
-        failure = await _asked(server, port, name)
+        failure = await _asked(server, port, name, answer_s)
         if not failure:
             context.say(f"{server} answers")
             return
@@ -87,7 +89,7 @@ def query(name: str, number: int) -> bytes:
     return struct.pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", 1, 1)
 
 
-async def _asked(server: str, port: int, name: str) -> str:
+async def _asked(server: str, port: int, name: str, answer_s: float) -> str:
     """Why the server does not answer; nothing if it does. That it knows no such name is an answer."""
     try:
         ipaddress.ip_address(server.partition("%")[0])
@@ -102,7 +104,7 @@ async def _asked(server: str, port: int, name: str) -> str:
         return str(err.strerror or err)
     try:
         transport.sendto(query(name, number))
-        answer = await asyncio.wait_for(answered, _ANSWER_S)
+        answer = await asyncio.wait_for(answered, answer_s)
     except TimeoutError:
         return "no answer"
     except OSError as err:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.lab import versions
-from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Secret, Text
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Text
 
 __all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
 
@@ -43,10 +43,6 @@ class Field:
     """An empty value is replaced by one that fits the site."""
     when: Callable[[Mapping[str, Any]], bool] = lambda answers: True
 
-    @property
-    def is_secret(self) -> bool:
-        return isinstance(self.kind, Secret)
-
 
 def value_at(answers: Mapping[str, Any], path: str) -> Any:
     """The value at a dotted key; None where there is none."""
@@ -73,9 +69,8 @@ SCREENS = (
     Screen(9, "Etcd nodes", "Nodes that store the cluster's state: 1, 3 or 5."),
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
-    Screen(12, "Add-ons", "What is installed into the cluster."),
     Screen(13, "Images", "Where images come from."),
-    Screen(19, "Stages to skip", "Parts of the deployment that are done by hand, or not at all."),
+    Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
     Screen(20, "Summary", "Save the answers, show them, or deploy."),
 )
 
@@ -113,23 +108,10 @@ def _nodes() -> tuple[Field, ...]:
 
 
 SKIPS = {
-    "docker": "stages for Docker",
-    "reboot": "stages that restart nodes",
-    "image_update": "stages that update software images on nodes",
-    "packages": "stages that install packages; the packages must be there",
-    "install_repos": "stages that configure package repositories",
     "dns_check": "check of the DNS configuration",
     "package_manager_check": "check that the package index can be refreshed",
 }
-TAGS = {
-    "docker": "docker",
-    "reboot": "reboot",
-    "image_update": "image-update",
-    "packages": "packages",
-    "install_repos": "repos",
-    "dns_check": "dns-check",
-    "package_manager_check": "package-manager-check",
-}
+TAGS = {"dns_check": "dns-check", "package_manager_check": "package-manager-check"}
 """The tag of the stages that each key below `kubernetes.skip` leaves out."""
 
 FIELDS: tuple[Field, ...] = (
@@ -232,77 +214,11 @@ FIELDS: tuple[Field, ...] = (
         when=_is("kubernetes.cni", *_CNIS[1:]),
     ),
     Field(
-        "kubernetes.addons.ingress",
-        Bool(),
-        "Ingress controller",
-        "Install the NGINX ingress controller; its Service has a port on every node.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.dashboard",
-        Bool(),
-        "Dashboard",
-        "Install the Kubernetes dashboard.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.metrics_server",
-        Bool(),
-        "Metrics server",
-        "Install the metrics server, which `kubectl top` and autoscaling need.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.addons.kube_state_metrics",
-        Bool(),
-        "kube-state-metrics",
-        "Install kube-state-metrics, which has metrics about objects.",
-        12,
-        False,
-    ),
-    Field(
-        "kubernetes.ingress.http_port",
-        Integer(30000, 32767),
-        "HTTP port of the ingress",
-        "The NodePort for HTTP on every node.",
-        12,
-        30080,
-        when=_is("kubernetes.addons.ingress", True),
-    ),
-    Field(
-        "kubernetes.ingress.https_port",
-        Integer(30000, 32767),
-        "HTTPS port of the ingress",
-        "The NodePort for HTTPS on every node.",
-        12,
-        30443,
-        when=_is("kubernetes.addons.ingress", True),
-    ),
-    Field(
         "kubernetes.registry_mirror.url",
         _HOST,
         "Mirror",
-        "The address of a registry that is a mirror of Docker Hub.",
+        "The address of a registry that is a mirror of Docker Hub; Docker Hub itself is asked where it has no answer.",
         3,
-    ),
-    Field(
-        "kubernetes.registry_mirror.username",
-        Text(),
-        "User name",
-        "The account on the mirror, where it asks for one.",
-        3,
-        when=lambda answers: bool(value_at(answers, "kubernetes.registry_mirror.url")),
-    ),
-    Field(
-        "kubernetes.registry_mirror.password",
-        Secret(),
-        "Password",
-        "The password of that account.",
-        3,
-        when=lambda answers: bool(value_at(answers, "kubernetes.registry_mirror.username")),
     ),
     Field(
         "kubernetes.images.repository",
@@ -327,7 +243,7 @@ FIELDS: tuple[Field, ...] = (
         "systemd",
     ),
     *(
-        Field(f"kubernetes.skip.{key}", Bool(), f"Skip {about.split(';')[0]}", f"Leave out the {about}.", 19, False)
+        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", 19, False)
         for key, about in SKIPS.items()
     ),
 )

@@ -16,17 +16,16 @@ from typing import Any
 import yaml
 
 from bedplate.core import errors, yamls
-from bedplate.setup.answers.declaration import FIELDS, SECTIONS, Field, by_path, value_at
+from bedplate.setup.answers.declaration import FIELDS, SECTIONS, by_path, value_at
 from bedplate.setup.answers.kinds import Text
 
-__all__ = ["META", "Answers", "Place", "defaults", "load", "masked", "problems", "save", "secrets", "with_value"]
+__all__ = ["META", "Answers", "Place", "defaults", "load", "problems", "save", "with_value"]
 
 META = {
     "tool": Text(r"cm-kubernetes-setup", "cm-kubernetes-setup", False),
     "version": Text(about="the version of the tool that wrote the file"),
     "timestamp": Text(about="when the file was written"),
 }
-_MASK = "********"
 
 Place = dict[str, int]
 """Lines by dotted key."""
@@ -94,21 +93,6 @@ def save(answers: Mapping[str, Any]) -> str:
     return (
         "# Answers for cm-kubernetes-setup -c FILE; every key is explained in docs/reference/setup-answers.md.\n" + body
     )
-
-
-def secrets(answers: Mapping[str, Any]) -> list[str]:
-    """The secrets among the answers."""
-    values = (value_at(answers, field.path) for field in FIELDS if field.is_secret)
-    return [value for value in values if isinstance(value, str) and value]
-
-
-def masked(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers with stars in place of secrets, to be shown."""
-    shown = copy.deepcopy(dict(answers))
-    for field in FIELDS:
-        if field.is_secret and value_at(shown, field.path):
-            _put(shown, field.path, _MASK)
-    return shown
 
 
 # Checks
@@ -209,7 +193,3 @@ def _put(answers: dict[str, Any], path: str, value: Any) -> None:
     for part in above:
         holder = holder.setdefault(part, {})
     holder[key] = value
-
-
-def field_at(path: str) -> Field:
-    return by_path()[path]

@@ -1,6 +1,6 @@
 """Answers and a site: prefilled values, the nodes that are meant, and everything that does not fit. Pure.
 
-In: answers of the right form (`document`) and a `Site`. Out: complete answers, problems by key, warnings.
+In: answers of the right form (`document`) and a `Site`. Out: complete answers, and problems by key.
 """
 
 from __future__ import annotations
@@ -19,23 +19,15 @@ from bedplate.setup.answers.document import Place
 from bedplate.setup.answers.site import Site
 
 __all__ = [
-    "MIN_CORES",
-    "MIN_MEMORY_GIB",
     "Members",
     "check",
     "complete",
     "free_port",
     "members",
     "problems",
-    "warnings",
 ]
 
 FIRST_PORT = 10443
-MIN_MEMORY_GIB = 16
-MIN_CORES = 2
-_GIB = 2**30
-_NEAR = 0.9
-"""A machine sold with 16 GB has less than 16 GiB to use."""
 _INTERNAL = "internalnet"
 
 
@@ -210,18 +202,3 @@ def _node_problem(name: str, site: Site, *, is_head: bool) -> str:
 
 def _key(is_head: bool) -> str:
     return "head_nodes" if is_head else "nodes"
-
-
-def warnings(answers: Mapping[str, Any], site: Site) -> list[str]:
-    """What is below the recommended hardware: 16 GB of memory and 2 cores for each node."""
-    texts = []
-    for name in members(answers, site).nodes:
-        node = site.nodes.get(name)
-        if node is None:
-            continue
-        memory, cores = node.hardware.memory_bytes, node.hardware.cores
-        if memory is not None and memory < _NEAR * MIN_MEMORY_GIB * _GIB:
-            texts.append(f"{name} has {memory / _GIB:.1f} GiB of memory; {MIN_MEMORY_GIB} GB are recommended")
-        if cores is not None and cores < MIN_CORES:
-            texts.append(f"{name} has {cores} core{'s' if cores != 1 else ''}; {MIN_CORES} are recommended")
-    return texts

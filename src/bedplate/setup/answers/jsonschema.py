@@ -22,8 +22,8 @@ def schema() -> dict[str, Any]:
         *above, key = field.path.split(".")
         for part in above:
             holder = holder["properties"].setdefault(part, _object(""))
-        about = {**field.kind.schema(), "title": field.title, "description": field.help}
-        holder["properties"][key] = about if field.is_secret else {**about, "default": field.default}
+        about = {"title": field.title, "description": field.help, "default": field.default}
+        holder["properties"][key] = {**field.kind.schema(), **about}
     return root
 
 

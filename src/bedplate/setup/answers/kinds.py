@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bedplate.head.schema import ranges
 
-__all__ = ["Bool", "Choice", "Cidr", "File", "Integer", "Kind", "Names", "Secret", "Text"]
+__all__ = ["Bool", "Choice", "Cidr", "File", "Integer", "Kind", "Names", "Text"]
 
 _LONGEST = 4096
 
@@ -65,20 +65,6 @@ class Text(_Texts):
     def schema(self) -> dict[str, Any]:
         pattern = f"^({self.pattern})?$" if self.is_optional else f"^({self.pattern})$"
         return {"type": "string", "pattern": pattern}
-
-
-@dataclass(frozen=True)
-class Secret(Text):
-    """A text that is never shown."""
-
-    about: str = "a text of one line"
-
-    def problem(self, value: Any) -> str:
-        # Not with the value in the message.
-        return f"must be {self.about}" if super().problem(value) else ""
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "writeOnly": True}
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bedplate.head import Obj, Tree, resolve
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.site import Network
 from bedplate.setup.answers.networks import Range
 
-__all__ = ["DEFAULT_CATEGORY", "Cluster", "Hardware", "Node", "Site", "of_tree"]
+__all__ = ["DEFAULT_CATEGORY", "Cluster", "Node", "Site", "of_tree"]
 
 DEFAULT_CATEGORY = "default"
 _REGISTRIES = ("generic::harbor", "generic::docker_registry")
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What a node has; None where it is not known."""
-
-    cores: int | None = None
-    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,6 @@ class Node:
     address: str
     cluster: str = ""
     registry: str = ""
-    hardware: Hardware = field(default_factory=Hardware)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +76,7 @@ class Site:
         return {name: range_ for name, range_ in self.networks.items() if name not in own}
 
 
-def of_tree(tree: Tree, head: str, hardware: Mapping[str, Hardware] | None = None) -> Site:
+def of_tree(tree: Tree, head: str) -> Site:
     """The site of a tree."""
     networks = {}
     for name, obj in tree.mode("network").items():
@@ -98,10 +89,7 @@ def of_tree(tree: Tree, head: str, hardware: Mapping[str, Hardware] | None = Non
         if not KubeCluster.external.value(obj) and not KubeCluster.capi_template.value(obj)
     }
     owners = {str(KubeCluster.etcd_cluster.value(obj)): name for name, obj in tree.mode("kubernetes").items()}
-    nodes = {
-        name: _node(tree, obj, owners, (hardware or {}).get(name, Hardware()))
-        for name, obj in tree.mode("device").items()
-    }
+    nodes = {name: _node(tree, obj, owners) for name, obj in tree.mode("device").items()}
     return Site(
         head=head,
         fqdn=_fqdn(tree, head),
@@ -118,7 +106,7 @@ def _port(cluster: Obj) -> int:
     return int(str(value))
 
 
-def _node(tree: Tree, obj: Obj, owners: Mapping[str, str], hardware: Hardware) -> Node:
+def _node(tree: Tree, obj: Obj, owners: Mapping[str, str]) -> Node:
     roles = {name: given.role for name, given in resolve.roles_of(tree, obj).items()}
     cluster = ""
     if "kubelet" in roles:
@@ -132,7 +120,6 @@ def _node(tree: Tree, obj: Obj, owners: Mapping[str, str], hardware: Hardware) -
         address=str(obj.values.get("ip") or ""),
         cluster=cluster,
         registry=next((name for name in _REGISTRIES if name in roles), ""),
-        hardware=hardware,
     )
 
 

@@ -21,8 +21,8 @@ from bedplate.serving.issuing import Pair
 from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import checks, cluster, coredns, firewall, modules, nodes, objects
-from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers, refuse
+from bedplate.setup.kubernetes import checks, cluster, coredns, firewall, hardware, modules, nodes, objects
+from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers
 
 __all__ = ["PLUGIN", "folder_of", "stages"]
 
@@ -33,8 +33,7 @@ Step = Callable[[Context, Settings], Awaitable[None]]
 
 
 def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
-    """What makes the cluster of the answers, in order. Raises `Invalid` for what this version cannot make."""
-    refuse(answers)
+    """What makes the cluster of the answers, in order."""
     initialized = ("Initialize Control Plane",)
     network = "Install Network Plugin"
     joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", network)
@@ -50,6 +49,7 @@ def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
         _stage("Join Control Plane Nodes", _join_planes, _reset_planes, needs=initialized, effects="kubeadm join"),
         _stage("Join Worker Nodes", _join_workers, _reset_workers, needs=initialized, effects="kubeadm join"),
         _stage("Wait For Nodes", _ready, needs=joined, inputs="the conditions of the nodes"),
+        _stage("Check Hardware", _hardware, inputs="the capacity of the nodes"),
         _stage("Open Firewall Ports", _open, _close, effects="rows of the head node's firewall role"),
         _stage("Add Health Checks", _checks, _no_checks, effects="health checks"),
         _stage("Write Module File", _module, _no_module, effects="the environment module"),
@@ -221,6 +221,12 @@ async def _ready(context: Context, settings: Settings) -> None:
     async with cluster.connected(folder_of(context), settings.name) as client:
         await cluster.until_ready(client, settings, labels if has_daemon else {}, context.clock)
     context.say(f"{len(settings.kubernetes_nodes)} nodes are Ready")
+
+
+async def _hardware(context: Context, settings: Settings) -> None:
+    async with cluster.connected(folder_of(context), settings.name) as client:
+        for text in await hardware.read(client, settings.kubernetes_nodes):
+            context.say(f"Warning: {text}")
 
 
 # Around the cluster

@@ -16,17 +16,10 @@ from bedplate.head.render.kubeadm import pod_ranges
 from bedplate.head.schema import ranges
 from bedplate.lab import versions
 from bedplate.setup.answers import fitting, networks, site
-from bedplate.setup.answers.declaration import value_at
 
-__all__ = ["Chosen", "Settings", "allocate", "known_ranges", "of_answers", "refuse"]
+__all__ = ["Chosen", "Settings", "allocate", "known_ranges", "of_answers"]
 
 _LOCAL = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "master", "localhost")
-ADDONS = {
-    "dashboard": "the dashboard",
-    "ingress": "the ingress controller",
-    "kube_state_metrics": "kube-state-metrics",
-    "metrics_server": "the metrics server",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +103,6 @@ class Settings:
     def overlays(self) -> dict[str, str]:
         """The names of the overlays by what their nodes are."""
         return {role: f"kube-{self.name}-{role}" for role in ("etcd", "master", "worker")}
-
-
-def refuse(answers: Mapping[str, Any]) -> None:
-    """Raise `Invalid` for answers that ask for what this version of the tool does not do."""
-    asked = [text for key, text in ADDONS.items() if value_at(answers, f"kubernetes.addons.{key}")]
-    if asked:
-        raise errors.Invalid(
-            f"this version of the tool does not install {', '.join(asked)}",
-            hint="set them to false below kubernetes.addons, and apply their manifests with kubectl",
-        )
-    if value_at(answers, "kubernetes.registry_mirror.username"):
-        raise errors.Invalid(
-            "this version of the tool does not sign in to a registry mirror",
-            hint="leave out kubernetes.registry_mirror.username, or place /etc/containerd/certs.d on the nodes",
-        )
 
 
 def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:

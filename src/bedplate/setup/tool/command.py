@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import bedplate
-from bedplate.core import errors
+from bedplate.core import errors, logging
 from bedplate.setup.tool.flags import ACTION_FLAGS, DEPLOY, FLAGS, GROUPS, by_name
 
 __all__ = ["PROGRAM", "TITLE", "action_of", "command"]
@@ -89,6 +89,7 @@ def _print_completion(ctx: click.Context, param: click.Parameter, shell: str | N
 
 def _run(**values: Any) -> None:
     action = action_of(values)
+    logging.configure(logging.LogOptions(verbosity=2 * values["verbose"], is_quiet=not values["verbose"]))
     try:
         code = _performer(action)(action, values)
     except errors.BedplateError as err:

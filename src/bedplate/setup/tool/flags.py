@@ -159,9 +159,6 @@ FLAGS: tuple[Flag, ...] = (
         "Print the versions of operators.",
         is_action=True,
     ),
-    Flag("skip-docker", _INSTALL, "Leave out the stages for Docker.", None, "", (DEPLOY,)),
-    Flag("skip-reboot", _INSTALL, "Leave out the stages that restart nodes.", None, "", (DEPLOY,)),
-    Flag("skip-image-update", _INSTALL, "Leave out the stages that update images.", None, "", (DEPLOY,)),
     Flag("skip-dns-configuration-check", _INSTALL, "Do not check the DNS configuration.", None, "", (DEPLOY,)),
     Flag(
         "skip-package-manager-update-check",
@@ -171,7 +168,6 @@ FLAGS: tuple[Flag, ...] = (
         "",
         (DEPLOY,),
     ),
-    Flag("skip-install-repos", _INSTALL, "Do not configure package repositories.", None, "", (DEPLOY,)),
     Flag(
         "kubeconfig-of",
         _INSTALL,
@@ -239,18 +235,6 @@ FLAGS: tuple[Flag, ...] = (
         click.Choice(ACTIONS),
         "ACTION",
         (DEPLOY, "remove", "resume"),
-    ),
-    Flag("skip-packages", "advanced", "Leave out every stage that installs packages.", None, "", (DEPLOY,)),
-    Flag(
-        "strict", "advanced", "Refuse what is only warned about else, such as too little memory.", None, "", (DEPLOY,)
-    ),
-    Flag(
-        "min-reboot-timeout",
-        "advanced",
-        "Seconds to wait for a reboot, at least 300. [default: 300]",
-        click.IntRange(300, 86400),
-        "SECONDS",
-        (DEPLOY, "remove", "resume", "undo"),
     ),
     Flag(
         "allow-running-from-secondary",

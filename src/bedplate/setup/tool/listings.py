@@ -68,7 +68,7 @@ async def operators(values: Mapping[str, Any]) -> int:
 
 
 async def _of_head(values: Mapping[str, Any], reached: heads.Reached) -> Any:
-    from bedplate.setup.kubernetes import kubeconfig
+    from bedplate.setup.kubernetes.kubeconfig import path_of
 
     clusters = sorted(reached.backend.tree.mode("kubernetes"))
     name = values["cluster"] or (clusters[0] if len(clusters) == 1 else "")
@@ -77,7 +77,7 @@ async def _of_head(values: Mapping[str, Any], reached: heads.Reached) -> Any:
             f"there are several clusters: {', '.join(clusters)}" if clusters else "there is no cluster",
             hint="name one with --cluster, or give --cluster-kubeconfig FILE",
         )
-    return await kubeconfig.path_of(reached.backend, name, reached.data)
+    return await path_of(reached.backend, name, reached.data)
 
 
 def available(answer: Mapping[str, Any]) -> list[str]:

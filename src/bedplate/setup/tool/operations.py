@@ -24,18 +24,13 @@ from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinish
 from bedplate.setup.engine.reporter import Reporter
 from bedplate.setup.engine.run import EXIT_CODES, Run
 from bedplate.setup.engine.stage import Stage
-from bedplate.setup.services import Options, Services
+from bedplate.setup.services import Services
 from bedplate.setup.tool import heads, output
 
 __all__ = ["perform"]
 
 TITLE = "Kubernetes Setup"
 _OVERRIDES = {
-    "skip_docker": "kubernetes.skip.docker",
-    "skip_reboot": "kubernetes.skip.reboot",
-    "skip_image_update": "kubernetes.skip.image_update",
-    "skip_packages": "kubernetes.skip.packages",
-    "skip_install_repos": "kubernetes.skip.install_repos",
     "skip_dns_configuration_check": "kubernetes.skip.dns_check",
     "skip_package_manager_update_check": "kubernetes.skip.package_manager_check",
     "kubeadm_image_repository": "kubernetes.images.repository",
@@ -118,23 +113,14 @@ class Operation:
         self, reporter: Reporter, reached: heads.Reached, site: sites.Site, given: document.Answers
     ) -> int:
         answers = fitting.complete(given.values, site)
-        for secret in document.secrets(answers):
-            reporter.masker.add(secret)
         cluster = answers["kubernetes"]["name"]
         self._refuse_unfinished(cluster)
         fitting.check(answers, site, given.lines, str(self._values["config"] or "the answers"))
-        self._warn(reporter, fitting.warnings(answers, site))
         answers["meta"] = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, **answers["meta"]}
         stages = deployment(answers, site)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
         return await self._run("deploy", cluster, stages, answers, reporter, reached)
-
-    def _warn(self, reporter: Reporter, warnings: Sequence[str]) -> None:
-        if warnings and self._values["strict"]:
-            raise errors.Invalid("the nodes are smaller than recommended", problems=warnings, hint="leave out --strict")
-        for text in warnings:
-            reporter.emit(Line(f"Warning: {text}", "warning"))
 
     def _refuse_unfinished(self, cluster: str) -> None:
         journal = Journal.load(self._state, cluster)
@@ -171,8 +157,6 @@ class Operation:
                     f"the run for the cluster {cluster} was being undone",
                     hint=f"continue with --undo --cluster {cluster}",
                 )
-            for secret in document.secrets(journal.record.answers):
-                reporter.masker.add(secret)
             answers = journal.record.answers
             stages = removal(cluster) if journal.record.operation == "remove" else deployment(answers, site)
             run = self._made(stages, journal, reporter, reached, cluster)
@@ -212,12 +196,7 @@ class Operation:
     def _made(
         self, stages: Sequence[Stage], journal: Journal, reporter: Reporter, reached: heads.Reached, cluster: str
     ) -> Run:
-        options = Options(
-            min_reboot_timeout_s=self._values["min_reboot_timeout"] or 300,
-            is_strict=bool(self._values["strict"]),
-            is_verbose=bool(self._values["verbose"]),
-        )
-        services = Services(reached.backend, self._state / cluster, cluster, reached.data, options)
+        services = Services(reached.backend, self._state / cluster, cluster, reached.data)
         chooser = output.chooser(self._values)
         return Run(TITLE, stages, journal, reporter, self._clock, chooser, services)
 
@@ -274,10 +253,10 @@ def _where(journal: Journal) -> str:
 
 
 async def _kubeconfig_of(values: Mapping[str, Any]) -> int:
-    from bedplate.setup.kubernetes import kubeconfig
+    from bedplate.setup.kubernetes.kubeconfig import path_of
 
     async with heads.reach(values) as reached:
-        path = await kubeconfig.path_of(reached.backend, values["kubeconfig_of"], reached.data)
+        path = await path_of(reached.backend, values["kubeconfig_of"], reached.data)
     import sys
 
     sys.stdout.write(f"{path}\n")

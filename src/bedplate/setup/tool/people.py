@@ -59,8 +59,8 @@ async def _clusters(values: Mapping[str, Any]) -> tuple[Cluster, ...]:
     file = values["cluster_kubeconfig"]
     if file is not None:
         return (Cluster(values["cluster"] or "", file),)
-    from bedplate.setup.kubernetes import kubeconfig
+    from bedplate.setup.kubernetes.kubeconfig import path_of
 
     async with heads.reach(values) as reached:
         names = sorted(reached.backend.tree.mode("kubernetes"))
-        return tuple([Cluster(name, await kubeconfig.path_of(reached.backend, name, reached.data)) for name in names])
+        return tuple([Cluster(name, await path_of(reached.backend, name, reached.data)) for name in names])
