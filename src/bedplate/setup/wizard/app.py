@@ -33,6 +33,7 @@ class Wizard(App[Outcome]):
 
     TITLE = "Kubernetes Setup"
     ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "Leave", priority=True)]
     CSS = """
     .about { padding: 1 2 0 2; }
     .question { height: auto; padding: 1 2 0 2; }
@@ -98,6 +99,7 @@ class Operations(_Step):
 class Questions(_Step):
     """The questions of one page."""
 
+    AUTO_FOCUS = "Input, Select"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "next", "Next", priority=True),
         Binding("escape", "back", "Back"),
@@ -187,6 +189,7 @@ class Questions(_Step):
 class Summary(_Step):
     """The last page: what was answered, and what is done with it."""
 
+    AUTO_FOCUS = "#file"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back")]
 
     def __init__(self, steps: Steps) -> None:
