@@ -53,7 +53,8 @@ def command(action: str) -> tuple[str, ...]:
     return {
         "init": ("kubeadm", "init", f"--config={INIT}", "--upload-certs"),
         "join": ("kubeadm", "join", f"--config={JOIN}"),
-        "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}"),
+        # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
+        "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
     }[action]
 
 
@@ -87,6 +88,8 @@ class Kubeadm:
             # It was left halfway.
             await self._reset(tell)
         self._effects.state.save_membership(Membership(work.cluster))
+        # kubeadm starts it with its own settings, and refuses a node whose kubelet has its port.
+        await self._effects.services.stop("kubelet")
         why, lines = await self._kubeadm(command(work.action), _TIMEOUT_S, tell)
         if why:
             return Done(why=why, lines=lines)
@@ -160,7 +163,9 @@ class Kubeadm:
 
 def _last(lines: Sequence[str]) -> str:
     """What went wrong, as far as kubeadm's last lines say it."""
-    errors_ = [line for line in lines if "error" in line.lower() or "[ERROR" in line]
+    errors_ = [line for line in lines if line.startswith("[ERROR")] or [
+        line for line in lines if "error" in line.lower()
+    ]
     return "; ".join(errors_[-3:] or lines[-3:])[:600] or "it said nothing"
 
 

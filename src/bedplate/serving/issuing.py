@@ -224,10 +224,14 @@ class Derived:
             .sign(self._key, None)
         )
 
-    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str]) -> Pair:
-        """The certificate of that name for these hosts, with its key. Raises `ValueError` as `Authority` does."""
+    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str], elliptic: bool = False) -> Pair:
+        """The certificate of that name for these hosts, with its key; an `elliptic` one (P-256) is for programs that
+        read no Ed25519 keys. Raises `ValueError` as `Authority` does."""
         names = sorted(set(hosts))
-        key = self._key_of(f"key of {name}")
+        key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey = self._key_of(f"key of {name}")
+        if elliptic:
+            number = int.from_bytes(hmac.digest(self._seed, f"elliptic key of {name}".encode(), "sha512"), "big")
+            key = ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
         certificate = (
             self._builder(_subject(name, ()), key.public_key(), " ".join(["certificate of", name, *names]))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

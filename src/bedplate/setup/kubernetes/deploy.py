@@ -93,8 +93,9 @@ def folder_of(context: Context) -> Path:
 
 
 async def _networks(context: Context, settings: Settings) -> None:
+    # A new site has networks of the first cluster already.
     made = {("network", name): obj for name, obj in objects.networks(settings).items()}
-    await nodes.create(context, made, f"networks of the Kubernetes cluster {settings.name}")
+    await nodes.adopt(context, made, f"networks of the Kubernetes cluster {settings.name}")
     context.say(f"Pods: {settings.pods}, Services: {settings.services}")
 
 

@@ -14,12 +14,12 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.setup.engine.stage import Context
 
-__all__ = ["commit", "create", "find", "head_of", "kubeadm", "withdraw"]
+__all__ = ["adopt", "commit", "create", "find", "head_of", "kubeadm", "withdraw"]
 
 _POLL_S = 0.1
 _APPLY_S, _KUBEADM_S = 300.0, 1200.0
 _TAKEN_S = 60.0
-_MADE = "made"
+_MADE, _FOUND = "made", "found"
 _OVER = ("done", "failed", "expired")
 
 Place = tuple[str, str]
@@ -58,15 +58,40 @@ async def create(context: Context, objects: Mapping[Place, Mapping[str, Any]], m
     await commit(context, edits, message)
 
 
+async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
+    """Create objects, or make those that are there what they should be; `withdraw` gives back what was found."""
+    head, edits = head_of(context), []
+    made = [tuple(place) for place in context.notes.get(_MADE, [])]
+    found = dict(context.notes.get(_FOUND, {}))
+    for (mode, key), obj in objects.items():
+        present = await find(head, mode, key)
+        if present is not None and (mode, key) not in made:
+            found[f"{mode}/{key}"] = _whole(present)
+        if present is None or _whole(present) != _complete(obj):
+            base = present.revision if present is not None else None
+            edits.append(headapi.Edit(mode=mode, key=key, base=base, object=dict(obj)))
+    context.notes[_FOUND] = found
+    context.notes[_MADE] = [*made, *(place for place in objects if place not in made)]
+    await commit(context, edits, message)
+
+
+def _whole(obj: headapi.Object) -> dict[str, Any]:
+    return {"type": obj.type, "values": obj.values, "extras": obj.extras, "children": obj.children}
+
+
+def _complete(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return {"values": {}, "extras": {}, "children": {}, **obj}
+
+
 async def withdraw(context: Context, places: Iterable[Place], message: str) -> None:
-    """Remove what this run created of these objects, and wait until no node has anything of it."""
+    """Remove what this run created of these objects, give back what it found, and wait for the nodes."""
     made = [tuple(place) for place in context.notes.get(_MADE, [])]
     chosen = [place for place in places if place in made]
     head, edits = head_of(context), []
     for mode, key in chosen:
-        present = await find(head, mode, key)
-        if present is not None:
-            edits.append(headapi.Edit(mode=mode, key=key, base=present.revision))
+        present, before = await find(head, mode, key), context.notes.get(_FOUND, {}).get(f"{mode}/{key}")
+        if present is not None and _whole(present) != before:
+            edits.append(headapi.Edit(mode=mode, key=key, base=present.revision, object=before))
     await commit(context, edits, message)
     context.notes[_MADE] = [place for place in made if place not in chosen]
 
