@@ -36,6 +36,7 @@ OWN = (Check(name=SERVICES), Check(name=FILES))
 _SCRIPTS = "/etc/bedplate/checks.d"
 _DISK_LIMIT, _LOAD_PER_CPU, _GPU_LIMIT, _NTP_LIMIT_MS = 90.0, 4.0, 85.0, 100.0
 _SCRIPT_S, _HTTP_S, _KUBECTL_S = 30.0, 10.0, 60.0
+_CACHE = "/run/bedplate-agent/kubectl"
 _LONGEST = 240
 _SHORTEST_S = 1.0
 _VIRTUAL = frozenset(
@@ -324,10 +325,10 @@ class Checks:
         """What kubectl prints on a control plane node; None elsewhere. A server that does not answer has no lines."""
         if self._root.stat(_ADMIN) is None:
             return None
-        ended = await self._run(
-            ["kubectl", f"--kubeconfig={self._root.place(_ADMIN)}", "--request-timeout=30s", *words],
-            timeout_s=_KUBECTL_S,
-        )
+        # What it keeps for the next time would be left in the home of root when the cluster is gone.
+        config, cache = self._root.place(_ADMIN), self._root.place(_CACHE)
+        options = [f"--kubeconfig={config}", f"--cache-dir={cache}", "--request-timeout=30s"]
+        ended = await self._run(["kubectl", *options, *words], timeout_s=_KUBECTL_S)
         if not ended.is_good:
             return None if ended.code is None else [f"the-API-server {ended.reason.replace(' ', '-')}"]
         return ended.text.splitlines()

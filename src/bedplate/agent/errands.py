@@ -1,4 +1,4 @@
-"""What is to be done once: restarts of the machine, and transfers of software images.
+"""What is to be done once: restarts of the machine, transfers of software images, kubeadm.
 
 In: requests of the head. Out: each is written down, told as accepted, carried out and told as ended, in that order;
 whatever comes in between, it is not carried out a second time. The head is also told, once, that the machine started.
@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from bedplate.agent.images import Done, Transfers
+from bedplate.agent.kubeadm import Kubeadm
 from bedplate.agent.news import cut
 from bedplate.agent.node import Node
 from bedplate.agent.power import Power, boot_id
@@ -42,6 +43,7 @@ class Errands:
         self._state = node.effects.state
         self._upkeep = upkeep
         self._power = Power(node.effects.root, node.effects.services, node.effects.run)
+        self._kubeadm = Kubeadm(node.effects, node.clock)
         self._images = Transfers(node.effects.root, node.effects.state, node.head, node.clock)
 
     async def run(self, desired: Desired) -> bool:
@@ -50,7 +52,7 @@ class Errands:
         tell: the head has to be asked again where something is."""
         is_told = True
         for errand in desired.errands:
-            work = errand if errand.is_transfer else None
+            work = errand if errand.is_lasting else None
             known = self._state.errands().get(errand.id) or Errand("noted", errand.kind, boot_id(), work=work)
             if known.state != "noted":
                 continue
@@ -64,8 +66,8 @@ class Errands:
                 _LOG.warning("agent.errand.later", id=errand.id, error=str(err))
                 return False
             _LOG.info("agent.errand", kind=errand.kind, id=errand.id)
-            if errand.is_transfer:
-                is_told = await self._transfer(errand, known, desired)
+            if errand.is_lasting:
+                is_told = await self._last(errand, known, desired)
                 continue
             async with self._node.working:
                 why = await self._power.use(errand.kind, self._node.services)
@@ -91,9 +93,9 @@ class Errands:
             return False
         return True
 
-    async def _transfer(self, work: Asked, known: Errand, desired: Desired) -> bool:
-        """Copy an image here, or this node into one; nothing else changes the machine meanwhile. What an update took
-        away that should be here comes back at once. Whether the head knows the end."""
+    async def _last(self, work: Asked, known: Errand, desired: Desired) -> bool:
+        """Copy an image here, or this node into one, or run kubeadm; nothing else changes the machine meanwhile. What
+        an update took away that should be here comes back at once. Whether the head knows the end."""
 
         async def tell(text: str) -> None:
             told = headapi.ErrandTold(id=work.id, state="accepted", text=cut(text))
@@ -103,19 +105,23 @@ class Errands:
                 _LOG.v(2).info("agent.transfer.untold", error=str(err))
 
         async with self._node.working:
-            done = await self._images.run(work, desired, tell)
+            if work.kind == "kubeadm":
+                done = await self._kubeadm.run(work, tell)
+            else:
+                done = await self._images.run(work, desired, tell)
         self._end(work.id, known, done.why, done)
-        _LOG.info("agent.transfer", kind=work.kind, image=work.image, why=done.why, text=done.text)
+        _LOG.info("agent.errand.over", kind=work.kind, about=work.image or work.cluster, why=done.why, text=done.text)
         if work.write and work.kind == "imageupdate":
             await self._upkeep.repair(is_whole=True)
         return await self._tells(self.tell)
 
     async def resume(self, desired: Desired) -> bool:
-        """Go on with transfers that an agent before this one began. Whether the head knows their end."""
+        """Go on with what an agent before this one began, and what may be begun again. Whether the head knows how it
+        ended."""
         is_told = True
         for errand in self._state.errands().values():
             if errand.state == "accepted" and errand.work is not None:
-                is_told = await self._transfer(errand.work, errand, desired)
+                is_told = await self._last(errand.work, errand, desired)
         return is_told
 
     async def tell_boot(self) -> None:

@@ -11,6 +11,7 @@ In: states, steps, records of files. Out: the same after a restart. Every file i
     enabled.json       services that it enabled
     flags.json         arguments of static pods that it changed, as they were
     errands.json       requests that were accepted, and how far each is: none is carried out twice
+    membership.json    the Kubernetes cluster that kubeadm made the node part of
     boot.json          the run of the machine that was last reported
     refused.json       the archive of the agent that did not do, and why
     image.rules        what the last image update left alone, for rsync
@@ -43,6 +44,7 @@ __all__ = [
     "Change",
     "Errand",
     "Held",
+    "Membership",
     "Original",
     "Outbox",
     "Record",
@@ -120,6 +122,13 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     is_told: bool = False
     lines: tuple[str, ...] = ()
     work: Asked | None = None
+
+
+class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The Kubernetes cluster that kubeadm is about to make the node part of, or has (`is_whole`)."""
+
+    cluster: str = ""
+    is_whole: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -390,6 +399,13 @@ class State:
         errands = {**self.errands(), id_: errand}
         kept = dict(list(errands.items())[-_ERRANDS:])
         self._write("errands.json", msgspec.json.encode(kept))
+
+    def membership(self) -> Membership:
+        """The Kubernetes cluster of the node, as far as kubeadm was asked by the head."""
+        return self._read("membership.json", Membership) or Membership()
+
+    def save_membership(self, membership: Membership) -> None:
+        self._write("membership.json", msgspec.json.encode(membership))
 
     # The agent itself
 

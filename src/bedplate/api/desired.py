@@ -20,6 +20,7 @@ __all__ = [
     "Desired",
     "File",
     "Flag",
+    "KubeadmAction",
     "Service",
     "Taint",
     "block_of",
@@ -32,6 +33,9 @@ MASK = "*****"
 
 ChangeAction = Literal["NONE", "RESTART", "RELOAD"]
 """What the services of a file do when it changed."""
+
+KubeadmAction = Literal["", "init", "join", "reset"]
+"""What kubeadm is run for on a node."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -135,19 +139,29 @@ class Errand(_Value, frozen=True):
 
     `imageupdate` copies the tree of `image` to the node, `grabimage` the node into it; both may be repeated, and go on
     after an interruption. Without `write` nothing changes, without `delete` nothing is deleted; `confirmed` says that
-    somebody named this node for what cannot be undone. `mode` chooses the exclude list."""
+    somebody named this node for what cannot be undone. `mode` chooses the exclude list.
+
+    `kubeadm` makes the node part of `cluster`, with the configuration that is among its files, or takes it out of it;
+    what it does is `action`, never a command of somebody's own. Interrupted, it is begun again."""
 
     id: str
-    kind: Literal["reboot", "reset", "off", "imageupdate", "grabimage"]
+    kind: Literal["reboot", "reset", "off", "imageupdate", "grabimage", "kubeadm"]
     image: str = ""
     mode: Literal["", "sync", "full", "update", "grab"] = ""
     write: bool = False
     delete: bool = False
     confirmed: bool = False
+    action: KubeadmAction = ""
+    cluster: str = ""
 
     @property
     def is_transfer(self) -> bool:
         return self.kind in ("imageupdate", "grabimage")
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it takes its time, tells how far it is, and goes on after an interruption."""
+        return self.is_transfer or self.kind == "kubeadm"
 
 
 class Desired(_Value, frozen=True):

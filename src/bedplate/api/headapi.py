@@ -57,6 +57,7 @@ __all__ = [
     "ImageState",
     "JoinAnswer",
     "JoinRequest",
+    "Kubeadm",
     "NodeHealth",
     "NodeList",
     "NodeProgress",
@@ -399,7 +400,7 @@ class Result(_Told, frozen=True):
     age_s: Annotated[float, Meta(ge=0, le=1e9)] = msgspec.field(default=0.0, name="ageS")
 
 
-ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage"]
+ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage", "kubeadm"]
 
 
 class ErrandTold(_Told, frozen=True):
@@ -564,20 +565,30 @@ class Transfer(_Request, frozen=True):
     confirm: Annotated[list[Name], Meta(max_length=10_000)] = []
 
 
+class Kubeadm(_Request, frozen=True):
+    """Have kubeadm make nodes part of a Kubernetes cluster (`init` the first, `join` the others, as their roles say),
+    or take them out of it (`reset`)."""
+
+    action: Literal["init", "join", "reset"]
+    cluster: Name
+
+
 class ErrandRequest(_Request, frozen=True):
-    """Ask nodes to reboot, to reset, to switch off, to take over their image or to give one (`transfer` says how); what
-    their agents do not accept within `lasts` seconds is given up. `on` is for a head with management controllers, and
-    done when the answer comes."""
+    """Ask nodes to reboot, to reset, to switch off, to take over their image or to give one (`transfer` says how), or
+    to run `kubeadm`; what their agents do not accept within `lasts` seconds is given up. `on` is for a head with
+    management controllers, and done when the answer comes."""
 
     nodes: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
     kind: ErrandKind
     lasts: Annotated[int, Meta(ge=1, le=86400)] = 600
     transfer: Transfer | None = None
+    kubeadm: Kubeadm | None = None
 
 
 class ErrandState(_Answer, frozen=True, omit_defaults=True):
     """A request to a node, until when it is good, and what became of it. Of a transfer: the image, the exclude list
-    (`mode`), whether it writes and deletes; while it is accepted `text` says how far it is."""
+    (`mode`), whether it writes and deletes; of kubeadm: what it does (`action`) for which `cluster`. While it is
+    accepted `text` says how far it is."""
 
     id: str
     node: str
@@ -594,10 +605,16 @@ class ErrandState(_Answer, frozen=True, omit_defaults=True):
     delete: bool = False
     confirmed: bool = False
     lines: list[str] = []
+    action: Literal["", "init", "join", "reset"] = ""
+    cluster: str = ""
 
     @property
     def is_transfer(self) -> bool:
         return self.kind in ("imageupdate", "grabimage")
+
+    @property
+    def is_lasting(self) -> bool:
+        return self.is_transfer or self.kind == "kubeadm"
 
 
 class ErrandList(_Answer, frozen=True):

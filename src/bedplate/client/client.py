@@ -448,9 +448,12 @@ class HeadClient:
         *,
         lasts_s: float = 600.0,
         transfer: headapi.Transfer | None = None,
+        kubeadm: headapi.Kubeadm | None = None,
     ) -> Sequence[headapi.ErrandState]:
-        """Ask nodes to reboot, to reset, to switch off, or for a transfer of their image, once."""
-        body = headapi.ErrandRequest(nodes=list(nodes), kind=kind, lasts=round(lasts_s), transfer=transfer)
+        """Ask nodes to reboot, to reset, to switch off, to transfer their image, or to run kubeadm, once."""
+        body = headapi.ErrandRequest(
+            nodes=list(nodes), kind=kind, lasts=round(lasts_s), transfer=transfer, kubeadm=kubeadm
+        )
         return (await self._post("/errands", body, headapi.ErrandList)).items
 
     async def errands(self, names: Sequence[str] = ()) -> Sequence[headapi.ErrandState]:

@@ -5,7 +5,7 @@ In: requests of people for nodes, what agents say about them, the time. Out: wha
 agent gets with its desired state; notices of what became of it. A request has an id: an agent that has written the id
 down says `accepted`, and is not asked again, whatever happens to either side; after the reboot it says `done`. One that
 nobody accepts in time is given up, so that a machine that was away for a week does not reboot when it comes back.
-What lasts, a transfer of an image, is told as accepted again and again, with how far it is.
+What lasts, a transfer of an image or kubeadm, is told as accepted again and again, with how far it is.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _WORDS = {
     "reset": "reset",
     "imageupdate": "update its software image",
     "grabimage": "give its software image",
+    "kubeadm": "run kubeadm",
 }
 _BATCH = 50
 
@@ -124,7 +125,7 @@ class Errands:
         work: Mapping[str, Mapping[str, object]] | None = None,
     ) -> Sequence[ErrandState]:
         """Ask nodes to do something once; the same request that still waits is not made twice. `work` is what a
-        transfer of each node is about. Raises `NotFound`."""
+        transfer, or kubeadm, of each node is about. Raises `NotFound`."""
         self._head.standing.refuse_writes()
         if kind == "on" and self.controller is None:
             raise errors.Invalid(
@@ -180,7 +181,7 @@ class Errands:
                 if errand is None or errand.state in ("done", "failed"):
                     return None
                 is_progress, now = errand.state == item.state, self._clock.now()
-                if is_progress and (not errand.is_transfer or _is_told(errand, item.text, now)):
+                if is_progress and (not errand.is_lasting or _is_told(errand, item.text, now)):
                     return None
                 changed = rfc3339(now)
                 lines = [one_line(line) for line in item.lines] if item.state != "accepted" else []
@@ -254,6 +255,8 @@ def _asked(errand: ErrandState) -> str:
         how = "" if errand.write else ", as a trial" if errand.mode != "full" else ", in full, as a trial"
         how = ", in full" if errand.write and errand.mode == "full" else how
         what = f"{what} ({errand.image}{how})"
+    if errand.kind == "kubeadm":
+        what = f"{what} {errand.action} for the cluster {errand.cluster}"
     return f"{errand.node} was asked by {errand.by} to {what}"
 
 
@@ -278,4 +281,6 @@ def _errand(state: ErrandState) -> Errand:
         write=state.write,
         delete=state.delete,
         confirmed=state.confirmed,
+        action=state.action,
+        cluster=state.cluster,
     )

@@ -95,7 +95,7 @@ def may(identity: Identity, verb: str, resource: str) -> bool:
     return identity.role == "operator" and resource not in _ADMINISTRATORS
 
 
-_ADMINISTRATORS = ("secrets", "tokens", "enrolments", "images", "mode/user", "head nodes", JOIN)
+_ADMINISTRATORS = ("secrets", "tokens", "enrolments", "images", "kubeadm", "mode/user", "head nodes", JOIN)
 
 
 def demand(identity: Identity, verb: str, resource: str) -> None:

@@ -124,9 +124,11 @@ def gather(options: Options, report: Report) -> dict[str, Path]:
     if options.managed:
         extras.require("bedplate lab up --managed", "head")
         programs = binaries.ensure(packages.NEEDS, progress=report)
-        taken = {name: binaries.cached(name, options.kubernetes) for name in packages.TAKEN}
+        taken = {name: binaries.cached(name, options.kubernetes) for name in (*packages.TAKEN, *managed.IMAGED)}
         taken[debian.DOCKERD] = debian.cached()
-        return programs | {name: path for name, path in taken.items() if path is not None}
+        programs |= {name: path for name, path in taken.items() if path is not None}
+        managed.make_images(programs, binaries.cache_folder(), options.kubernetes, report)
+        return programs
     is_kubeadm = options.control_plane == "kubeadm"
     needs = kubeadm_plane.NEEDS if is_kubeadm else process_plane.NEEDS
     programs = binaries.ensure(needs, options.kubernetes, progress=report, only_exact=is_kubeadm)

@@ -62,7 +62,7 @@ class Ground:
         """What Kubernetes needs: nodes, programs, a registry, files."""
         self._place_programs()
         await self.make_nodes()
-        await self._start_registry()
+        await self.start_registry()
         for node in self.nodes.values():
             kubernetes_node.prepare(node, self.plan)
 
@@ -102,7 +102,8 @@ class Ground:
         await node.ip(network.node_batch(self.plan, this), f"connect node {this.name}")
         await node.run(["sysctl", "-q", "-e", "-w", *settings], f"set kernel parameters of node {this.name}")
 
-    async def _start_registry(self) -> None:
+    async def start_registry(self) -> None:
+        """Serve the images of the cache, and those that are loaded into the lab later, on the lab's switch."""
         own = self.folder / "images"
         images.Store(own)
         port = str(kubernetes_node.REGISTRY_PORT)

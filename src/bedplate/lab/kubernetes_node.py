@@ -25,6 +25,7 @@ __all__ = [
     "network_config",
     "prepare",
     "proxy_config",
+    "registry_hosts",
     "start_containerd",
     "start_kubelet",
     "start_proxy",
@@ -112,9 +113,7 @@ def proxy_config(plan: Plan) -> dict[str, Any]:
 def prepare(node: Node, plan: Plan) -> None:
     """Every file a node needs before its programs start, except the pod network's: that needs the node's range."""
     node.write("/etc/containerd/config.toml", containerd_config(can_raise_limits=_can_raise_limits()))
-    mirror = f"http://{plan.registry}:{REGISTRY_PORT}"
-    hosts = f'server = "{mirror}"\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
-    node.write("/etc/containerd/certs.d/_default/hosts.toml", hosts)
+    node.write("/etc/containerd/certs.d/_default/hosts.toml", registry_hosts(plan))
     node.write("/etc/resolv.conf", f"nameserver {plan.registry}\n")
     names = "".join(f"{each.address} {each.name}\n" for each in plan.nodes)
     node.write("/etc/hosts", f"127.0.0.1 localhost\n{names}")
@@ -125,6 +124,12 @@ def prepare(node: Node, plan: Plan) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for plugin in plugins.iterdir():
         shutil.copy2(plugin, target / plugin.name)
+
+
+def registry_hosts(plan: Plan) -> str:
+    """What makes containerd pull every image from the lab's registry."""
+    mirror = f"http://{plan.registry}:{REGISTRY_PORT}"
+    return f'server = "{mirror}"\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
 
 
 def start_containerd(node: Node) -> Daemon:

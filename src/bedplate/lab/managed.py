@@ -8,20 +8,44 @@ own that is good once. The head and the agents are started by the commands that 
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bedplate.api import headapi
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.lab import bare, network, packages, processes
+from bedplate.lab import (
+    bare,
+    building,
+    catalog,
+    images,
+    kubeadm_plane,
+    kubernetes_node,
+    network,
+    packages,
+    processes,
+)
 from bedplate.lab.ground import Ground
 from bedplate.lab.nodes import Node
 from bedplate.lab.plan import Network, NodePlan, Plan
 
-__all__ = ["HEAD", "PORT", "client", "head_folder", "shell", "start", "start_node", "states", "url"]
+__all__ = [
+    "HEAD",
+    "IMAGED",
+    "PORT",
+    "client",
+    "head_folder",
+    "make_images",
+    "shell",
+    "start",
+    "start_node",
+    "states",
+    "url",
+]
 
 HEAD = "basecm10"
 PORT = 8081
@@ -43,6 +67,26 @@ _KEEPER = (
     "-c",
     'while :; do "$@"; code=$?; grep -qs \'"phase": "ready"\' "$0" || exit $code; sleep 1; done',
 )
+
+
+IMAGED = ("coredns", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm")
+"""Programs whose images a cluster on the nodes needs; they are taken from the cache when it has them."""
+
+
+def make_images(programs: dict[str, Path], cache: Path, version: str, report: Callable[[str], None]) -> None:
+    """The images of a cluster that kubeadm makes on the nodes, where the cache has what goes into them."""
+    missing = [name for name in (*IMAGED, *packages.NEEDS) if name not in programs]
+    if missing:
+        report(f"no images of Kubernetes, as the cache has no {', '.join(missing)}: bedplate binaries get them")
+        return
+    tool = catalog.build_tool(building.Builder(cache, dict(os.environ), report), cache)
+    store = images.Store(cache / "images")
+    names = kubeadm_plane.image_names(programs, version)
+    for recipe in (
+        *catalog.base_recipes(tool, programs["coredns"]),
+        *catalog.kubeadm_recipes(names, programs, tool),
+    ):
+        store.make(recipe)
 
 
 def head_folder(folder: Path) -> Path:
@@ -85,7 +129,9 @@ async def start(ground: Ground) -> None:
         group.create_task(ground.make_nodes())
         group.create_task(_make_head(ground))
     ground.report("starting the head")
-    await _serve(ground)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ground.start_registry())
+        group.create_task(_serve(ground))
     async with client(ground.plan, ground.folder) as head:
         revision = await _write_tree(ground.plan, head)
         ground.report("enrolling agents")
@@ -163,13 +209,15 @@ async def _changed(head: HeadClient, mode: str, key: str, **values: Any) -> head
 
 async def _enrol(ground: Ground, this: NodePlan, head: HeadClient) -> None:
     node = ground.nodes[this.name]
-    _write_files(node, ground.plan)
+    _write_files(node, ground.plan, ground.tree.root_of(this.name))
     token = (await head.create_token(this.name, kind="enrol", lasts_s=_TOKEN_S)).token
     command = [bare.AGENT, "enrol", "--url", url(ground.plan), "--token-file", "-"]
     await node.run(command, f"enrol {this.name}", stdin=token, timeout_s=ground.waiter.rest_s)
 
 
-def _write_files(node: Node, plan: Plan) -> None:
+def _write_files(node: Node, plan: Plan, group: str) -> None:
     names = "".join(f"{each.address} {each.name}\n" for each in plan.nodes)
     node.write("/etc/hosts", f"127.0.0.1 localhost\n{plan.registry} {HEAD} master\n{names}")
     node.write("/etc/bedplate/agent.toml", _SETTINGS)
+    node.write("/etc/default/kubelet", f"KUBELET_LAB_ARGS=--cgroup-root={group}\n")
+    node.write("/etc/containerd/certs.d/_default/hosts.toml", kubernetes_node.registry_hosts(plan))

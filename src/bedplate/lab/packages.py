@@ -53,7 +53,8 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 """
-# Before kubeadm has made the node part of a cluster it runs the pods of its own folder alone. It says when it is ready.
+# Before kubeadm has made the node part of a cluster it runs the pods of its own folder alone. It says when it is ready;
+# the group that its pods are in is the node's own, which the lab writes down for each node.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
@@ -62,13 +63,22 @@ After=network-online.target containerd.service
 
 [Service]
 Type=notify
+EnvironmentFile=-/etc/default/kubelet
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+ExecStart=/bin/sh /usr/libexec/kubelet-start $KUBELET_LAB_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 Restart=always
 RestartSec=2
 
 [Install]
 WantedBy=multi-user.target
+"""
+_KUBELET_START = """\
+#!/bin/sh
+folder=/etc/kubernetes
+if [ -e $folder/kubelet.conf ] || [ -e $folder/bootstrap-kubelet.conf ]; then
+    set -- --bootstrap-kubeconfig=$folder/bootstrap-kubelet.conf --kubeconfig=$folder/kubelet.conf "$@"
+fi
+exec /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml "$@"
 """
 # Groups and disk are the machine's, which a lab shares with everything else on it.
 _KUBELET_CONFIG = """\
@@ -174,13 +184,20 @@ def _docker(root: Path) -> dict[str, Path]:
 
 def _kubelet(programs: Mapping[str, Path], root: Path) -> list[Recipe]:
     """The packages of the role `kubelet`, each named as its program."""
-    texts = {f"{_UNITS}/kubelet.service": _KUBELET_UNIT, "/var/lib/kubelet/config.yaml": _KUBELET_CONFIG}
+    texts = {
+        f"{_UNITS}/kubelet.service": _KUBELET_UNIT,
+        "/usr/libexec/kubelet-start": _KUBELET_START,
+        "/var/lib/kubelet/config.yaml": _KUBELET_CONFIG,
+    }
+    # On machines the package of the kubelet needs that of the plugins.
+    plugins = {f"/opt/cni/bin/{path.name}": path for path in _below(root / "usr/lib/cni")}
     owns = ("/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes")
     recipes = [Recipe("conntrack", _found(root, "usr/sbin", ("conntrack",)), {}, (), ("/usr/sbin/conntrack",))]
     for name in TAKEN:
         path = f"/usr/bin/{name}"
         sources = {path: programs[name]} if name in programs else {}
         is_kubelet = name == "kubelet"
+        sources |= plugins if is_kubelet else {}
         recipes.append(Recipe(name, sources, texts if is_kubelet else {}, owns if is_kubelet else (), (path,)))
     return recipes
 

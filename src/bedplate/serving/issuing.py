@@ -76,7 +76,7 @@ class Pair(NamedTuple):
 class Authority:
     """A certificate authority: it signs with its own key."""
 
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
         self._certificate = certificate
         self._key = key
 
@@ -97,10 +97,13 @@ class Authority:
 
     @classmethod
     def load(cls, pair: Pair) -> Authority:
-        """An authority that was created earlier. Raises `ValueError` unless this is a certificate with its key."""
+        """An authority that was created earlier, here or by others (kubeadm's has an RSA key). Raises `ValueError`
+        unless this is a certificate with its key."""
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = _loaded(pair.key)
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise ValueError("the key must be an RSA or an ECDSA key")
+        if key.public_key() != certificate.public_key():
             raise ValueError("the key does not belong to the certificate")
         return cls(certificate, key)
 
@@ -221,10 +224,14 @@ class Derived:
             .sign(self._key, None)
         )
 
-    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str]) -> Pair:
-        """The certificate of that name for these hosts, with its key. Raises `ValueError` as `Authority` does."""
+    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str], elliptic: bool = False) -> Pair:
+        """The certificate of that name for these hosts, with its key; an `elliptic` one (P-256) is for programs that
+        read no Ed25519 keys. Raises `ValueError` as `Authority` does."""
         names = sorted(set(hosts))
-        key = self._key_of(f"key of {name}")
+        key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey = self._key_of(f"key of {name}")
+        if elliptic:
+            number = int.from_bytes(hmac.digest(self._seed, f"elliptic key of {name}".encode(), "sha512"), "big")
+            key = ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
         certificate = (
             self._builder(_subject(name, ()), key.public_key(), " ".join(["certificate of", name, *names]))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -383,7 +390,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
+def _key_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey) -> bytes:
     # Not encrypted: the file's mode protects it.
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

@@ -26,7 +26,7 @@ from bedplate.head.resolve import Resolved, RoleGiven
 from bedplate.head.schema.entity import Field
 from bedplate.head.tree import Tree
 
-__all__ = ["CONF", "MEMBERS", "UNIT", "render", "variables"]
+__all__ = ["CONF", "MEMBERS", "UNIT", "certified", "client_urls", "render", "variables"]
 
 CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
@@ -175,15 +175,32 @@ def _host(url: str) -> str:
     return host if _HOST.fullmatch(host) else ""
 
 
+def certified(seed: str, cluster: str, name: str) -> tuple[str, str, str]:
+    """The authority of a cluster, and the certificate and key of a client of it."""
+    # kubeadm copies the key to other nodes, and takes none but elliptic ones and RSA.
+    return _certified(seed, cluster, name, ("localhost",), elliptic=True)
+
+
+def client_urls(tree: Tree, cluster: Obj) -> list[str]:
+    """Where clients reach the members of a cluster."""
+    secure = bool(_ca(cluster))
+    return [
+        _urls(node, role, EtcdHostRole.advertise_client_urls, secure, address(node)).split(",")[0]
+        for node, role in etcd_members(tree, cluster.key)
+    ]
+
+
 @functools.lru_cache(maxsize=512)
-def _certified(seed: str, cluster: str, node: str, hosts: tuple[str, ...]) -> tuple[str, str, str]:
+def _certified(
+    seed: str, cluster: str, node: str, hosts: tuple[str, ...], *, elliptic: bool = False
+) -> tuple[str, str, str]:
     """The authority, a member's certificate and its key: the same for the same seed, whichever head renders them."""
     from bedplate.serving import issuing  # only clusters with an authority of their own cost this
 
     day, _, bits = seed.partition(".")
     begins = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
     authority = issuing.Derived(bytes.fromhex(bits), f"etcd {cluster}"[:64], begins, _LIFE)
-    pair = authority.issue(node, uses=(issuing.Use.SERVER, issuing.Use.CLIENT), hosts=hosts)
+    pair = authority.issue(node, uses=(issuing.Use.SERVER, issuing.Use.CLIENT), hosts=hosts, elliptic=elliptic)
     return authority.certificate.decode(), pair.certificate.decode(), pair.key.decode()
 
 

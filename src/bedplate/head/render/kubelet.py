@@ -20,6 +20,8 @@ from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.roles import KubeletOption, KubeletRole
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj, Secret
+from bedplate.head.render import kubeadm
+from bedplate.head.render.clusters import address, control_plane
 from bedplate.head.render.values import Part
 from bedplate.head.resolve import Resolved, RoleGiven
 from bedplate.head.tree import Tree
@@ -43,6 +45,8 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     if part is None:
         part = tree.derived[place] = _part(tree, node.type, given.role)
     files, wrong = _serving(tree, node, given.role)
+    cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(given.role)))
+    files += kubeadm.files(tree, node, given.role, cluster) if cluster is not None else []
     warnings = [f"kubelet on {node.key}: {warning}" for warning in (*part.warnings, *wrong)]
     return replace(part, files=[_environment(node, given.role), *part.files, *files], warnings=warnings)
 
@@ -57,11 +61,12 @@ def _part(tree: Tree, node_type: str, role: Obj) -> Part:
         warnings.append("no Kubernetes cluster is set, so the node cannot join one")
     else:
         files += _authority(cluster, planes)
+    has_pods = cluster is not None and bool(kubeadm.pod_ranges(cluster))
     words = [*(["control-plane", "master"] if planes else []), *(["worker"] if worker else [])]
     tainted = planes and (not worker or node_type == "HeadNode")
     return Part(
         files=files,
-        packages=["conntrack", "kubeadm", "kubectl", "kubelet"],
+        packages=["conntrack", "kubeadm", "kubectl", "kubelet", *(["nftables"] if has_pods else [])],
         labels={_ROLE_LABEL + word: "" for word in words},
         taints=[Taint(key=_ROLE_LABEL + "control-plane", effect="NoSchedule")] if tainted else [],
         flags=flags,
@@ -144,8 +149,10 @@ def _hosts(tree: Tree, node: Obj, cluster: Obj) -> Iterable[str]:
     url = str(KubeCluster.kubernetes_api_server.value(cluster))
     hosts = [
         *map(str, domains),
-        *("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", node.key),
-        str(node.values.get("ip", "")),
+        *("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+        *("localhost", "127.0.0.1", node.key, str(node.values.get("ip", ""))),
+        # Whoever asks the proxy of a control plane node may be answered by another one's API server.
+        *(address(member.node) for member in control_plane(tree, cluster.key)),
         (urlsplit(url).hostname or "") if url else "",
         str(network[1]) if network is not None and network.num_addresses > 1 else "",
     ]

@@ -14,7 +14,7 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
 from bedplate.core import errors
-from bedplate.head import NODE, Lasting, demand_errands, may, news
+from bedplate.head import NODE, Lasting, demand, demand_errands, may, members, news
 from bedplate.head.daemon import Service
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
@@ -194,6 +194,12 @@ class Nodes:
             items = list(await imaging.ask(names, request.kind, transfer, by=by, lasts_s=request.lasts))
         elif request.transfer is not None:
             raise errors.Invalid(f"{request.kind} takes no transfer", hint="leave it out")
+        elif (request.kind == "kubeadm") != (request.kubeadm is not None):
+            raise errors.Invalid("kind kubeadm and the field kubeadm belong together", hint="give both, or neither")
+        elif request.kubeadm is not None:
+            demand(ask.identity, "edit", "kubeadm")
+            work = members.work(self._head.tree, names, request.kubeadm)
+            items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts, work=work))
         else:
             items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts))
         return json(msgspec.json.encode(headapi.ErrandList(items=items)), status=201)

@@ -1,0 +1,185 @@
+"""kubeadm on this node, as the head asks for it: the node becomes part of a cluster, or leaves it without a trace.
+
+In: an errand with one of three actions. Out: what became of it, and while it runs the phase that kubeadm is in. What
+kubeadm reads is among the node's files (`head/render/kubeadm.py`), its command lines are fixed here: nobody can ask for
+another one. The cluster is written down before kubeadm starts and once it has succeeded; kubeadm dies with the agent.
+So whoever comes next knows a node that was left halfway, resets it and begins again, and does nothing where all was
+done. A node that somebody else made part of a cluster is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from bedplate.agent.apply import Effects
+from bedplate.agent.commands import run
+from bedplate.agent.images import Done
+from bedplate.agent.news import cut
+from bedplate.agent.services.systemctl import Systemctl
+from bedplate.agent.services.systemd import is_pid_1
+from bedplate.agent.state import Membership
+from bedplate.api.desired import Errand
+from bedplate.core.clock import Clock
+
+__all__ = ["INIT", "JOIN", "Kubeadm", "command", "refusal"]
+
+Tell = Callable[[str], Awaitable[None]]
+
+INIT: Final = "/etc/kubernetes/kubeadm-init.yaml"
+JOIN: Final = "/etc/kubernetes/kubeadm-join.yaml"
+_SOCKET = "unix:///run/containerd/containerd.sock"
+_KUBELET = "/etc/kubernetes/kubelet.conf"
+_TIMEOUT_S, _RESET_S, _TIDY_S = 900.0, 300.0, 30.0
+_TOLD_S = 1.0
+_DEATH_SIGNAL = 1
+_LINES = 60
+_LINKS = ("cni0",)
+_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+_FOLDERS = ("/var/lib/cni", "/etc/kubernetes/tmp")
+"""What is left of pods and of kubeadm when the node has been reset."""
+_EMPTY = ("/etc/kubernetes/manifests",)
+"""Folders that kubeadm makes and leaves."""
+
+
+def command(action: str) -> tuple[str, ...]:
+    """The command line of an action."""
+    return {
+        "init": ("kubeadm", "init", f"--config={INIT}", "--upload-certs"),
+        "join": ("kubeadm", "join", f"--config={JOIN}"),
+        # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
+        "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
+    }[action]
+
+
+def refusal(work: Errand, known: Membership, *, is_member: bool) -> str:
+    """Why the node does not become part of a cluster: it is in one that is not the one meant. Pure."""
+    if work.action == "reset" or not is_member or known.cluster == work.cluster:
+        return ""
+    other = f"the cluster {known.cluster}" if known.cluster else f"a cluster that the head did not make ({_KUBELET})"
+    return f"the node is part of {other}; reset it first"
+
+
+class Kubeadm:
+    """On the machine that the agent is on."""
+
+    def __init__(self, effects: Effects, clock: Clock) -> None:
+        self._effects = effects
+        self._clock = clock
+
+    async def run(self, work: Errand, tell: Tell) -> Done:
+        """Carry an errand out, or find that it is. Never raises for what kubeadm does."""
+        if not self._effects.root.is_machine:
+            return Done(why="a sandbox has no kernel of its own, and cannot be part of a Kubernetes cluster")
+        known, is_member = self._effects.state.membership(), _is_member()
+        if why := refusal(work, known, is_member=is_member):
+            return Done(why=why)
+        if work.action == "reset":
+            return await self._reset(tell)
+        if known.is_whole and is_member:
+            return Done(text=f"is part of the cluster {work.cluster} already")
+        if known.cluster:
+            # It was left halfway.
+            await self._reset(tell)
+        self._effects.state.save_membership(Membership(work.cluster))
+        # kubeadm starts it with its own settings, and refuses a node whose kubelet has its port.
+        await self._effects.services.stop("kubelet")
+        why, lines = await self._kubeadm(command(work.action), _TIMEOUT_S, tell)
+        if why:
+            return Done(why=why, lines=lines)
+        self._effects.state.save_membership(Membership(work.cluster, is_whole=True))
+        return Done(text=f"is part of the cluster {work.cluster}", lines=lines)
+
+    async def _reset(self, tell: Tell) -> Done:
+        """Out of its cluster; what kubeadm leaves behind goes, too."""
+        why, lines = "", tuple[str, ...]()
+        if shutil.which("kubeadm"):
+            why, lines = await self._kubeadm(command("reset"), _RESET_S, tell)
+        if why:
+            return Done(why=why, lines=lines)
+        await tell("removing what pods left behind")
+        for link in _LINKS:
+            await run(["ip", "link", "delete", link], timeout_s=_TIDY_S)
+        for family, table in _TABLES:
+            await run(["nft", "delete", "table", family, table], timeout_s=_TIDY_S)
+        await asyncio.to_thread(_tidy, _FOLDERS, _EMPTY)
+        self._effects.state.save_membership(Membership())
+        return Done(text="is part of no cluster", lines=lines)
+
+    async def _kubeadm(self, words: Sequence[str], timeout_s: float, tell: Tell) -> tuple[str, tuple[str, ...]]:
+        """Run it: why it failed, and the last of what it said."""
+        async with contextlib.AsyncExitStack() as stack:
+            environ = dict(os.environ)
+            if not is_pid_1():
+                folder = await stack.enter_async_context(Systemctl(self._effects.services, ("kubelet",)))
+                environ["PATH"] = f"{folder}:{environ.get('PATH', os.defpath)}"
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env=environ,
+                    cwd="/",
+                    start_new_session=True,
+                    preexec_fn=_die_with_the_agent,
+                )
+            except OSError as err:
+                return f"{words[0]}: {(err.strerror or str(err)).lower()}", ()
+            lines: list[str] = []
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._follow(child, lines, tell)
+                    code = await child.wait()
+            except TimeoutError:
+                return f"{' '.join(words[:2])} did not end within {timeout_s:g} s; {_last(lines)}", tuple(lines)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                if child.returncode is None:
+                    await child.wait()
+        why = f"{' '.join(words[:2])} failed with exit code {code}: {_last(lines)}" if code else ""
+        return why, tuple(lines)
+
+    async def _follow(self, child: asyncio.subprocess.Process, lines: list[str], tell: Tell) -> None:
+        assert child.stdout is not None
+        told_s = self._clock.monotonic() - _TOLD_S
+        async for raw in child.stdout:
+            line = cut(raw.decode(errors="replace").strip())
+            if not line:
+                continue
+            lines.append(line)
+            del lines[:-_LINES]
+            if line.startswith("[") and self._clock.monotonic() - told_s >= _TOLD_S:
+                told_s = self._clock.monotonic()
+                await tell(line)
+
+
+def _last(lines: Sequence[str]) -> str:
+    """What went wrong, as far as kubeadm's last lines say it."""
+    errors_ = [line for line in lines if line.startswith("[ERROR")] or [
+        line for line in lines if "error" in line.lower()
+    ]
+    return "; ".join(errors_[-3:] or lines[-3:])[:600] or "it said nothing"
+
+
+def _is_member() -> bool:
+    return os.path.exists(_KUBELET)
+
+
+def _die_with_the_agent() -> None:
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def _tidy(folders: Iterable[str], empty: Iterable[str]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in empty:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

@@ -1,0 +1,1 @@
+"""Controllers for people and programs on a cluster, one package each."""

@@ -1,0 +1,87 @@
+"""Which claims lead to a path of a node.
+
+In: claims, volumes and storage classes as they are known. Out: for each claim what the decision about a pod needs, and
+whether a claim may have the volume that it names. Pure.
+
+A volume of type hostPath or local that no provisioner made counts as a host path. A claim that is not bound yet counts
+as one too, unless its class has a provisioner: such a claim may in turn only be bound to what a provisioner made.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bedplate.api import permissions
+from bedplate.api.permissions import PersistentVolume, StorageClass
+from bedplate.operators.permissions import refusals
+from bedplate.operators.permissions.refusals import Refusal
+from bedplate.operators.permissions.rules import NamespaceRules
+
+__all__ = ["Claim", "claim_of", "judge_claim"]
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a claim leads to. `path` is empty when it is not a path of a node, or not known yet."""
+
+    path: str = ""
+    volume: str = ""
+    may_be_host_path: bool = False
+    """Bound to a path of a node, or may be later."""
+
+
+UNKNOWN = Claim(may_be_host_path=True)
+"""A claim that nobody has seen: it may become anything."""
+
+
+def path_of(volume: PersistentVolume) -> str:
+    """The node's path of a volume; empty when there is none, or when a provisioner made it."""
+    if permissions.ANNOTATION_PROVISIONED_BY in volume.metadata.annotations:
+        return ""
+    for source in (volume.spec.host_path, volume.spec.local):
+        if source is not None:
+            return str(source.get("path") or "/")
+    return ""
+
+
+def claim_of(volume_name: str, class_: StorageClass | None, volume: PersistentVolume | None) -> Claim:
+    """What a claim leads to that names this volume (empty: none yet) and has this class (None: none, or not known)."""
+    if volume_name and volume is not None:
+        path = path_of(volume)
+        return Claim(path, volume_name, bool(path))
+    return Claim("", volume_name, may_be_host_path=not _is_dynamic(class_) or bool(volume_name))
+
+
+def judge_claim(rules: NamespaceRules, claim: Claim, class_: StorageClass | None) -> tuple[Refusal, ...]:
+    """Why the claim may not have its volume. One that does not exist could become anything."""
+    if not rules.sets:
+        message = "the namespace has lost its rules"
+        return (Refusal("pod-rules", "metadata.namespace", message, "wait for the permission manager to restore them"),)
+    if not claim.path and claim.may_be_host_path:
+        rule, message = rules.sets[0].rule(refusals.HOST_PATHS), f"the volume {claim.volume!r} does not exist"
+        return (Refusal(rule, "spec.volumeName", message, "create the volume first"),)
+    if not claim.path:
+        return ()
+    found = []
+    for each in rules.sets:
+        rule, field = each.rule(refusals.HOST_PATHS), "spec.volumeName"
+        if not each.has_path(claim.path) or not each.has_identity:
+            message = f"the volume {claim.volume!r} is the path {claim.path!r} of a node"
+            found.append(Refusal(rule, field, message, remedy(each.paths)))
+        elif _is_dynamic(class_):
+            message = f"the volume {claim.volume!r} is a path of a node that the claim's class did not make"
+            found.append(Refusal(rule, field, message, "set spec.storageClassName to an empty string"))
+    return tuple(found)
+
+
+def remedy(paths: tuple[str, ...]) -> str:
+    """What a user may do instead of a path that is not theirs."""
+    if not paths:
+        return "use another kind of volume"
+    shown = ", ".join(path.rstrip("/") or "/" for path in paths)
+    return f"use a path below {shown}"
+
+
+def _is_dynamic(class_: StorageClass | None) -> bool:
+    return class_ is not None and class_.provisioner not in ("", NO_PROVISIONER)

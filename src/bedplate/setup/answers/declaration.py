@@ -1,0 +1,255 @@
+"""Every question of a Kubernetes setup, declared once: key in the file, kind, help, default and screen.
+
+The order is that of the file. Screens are in the order in which the wizard shows them; a question belongs to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bedplate.lab import versions
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Text
+
+__all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
+
+
+def minors() -> list[str]:
+    """The minor releases of Kubernetes that can be deployed, newest first."""
+    return sorted(versions.KNOWN, key=lambda minor: [int(part) for part in minor.split(".")], reverse=True)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A page of the wizard; `number` is its place in the documentation."""
+
+    number: int
+    title: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A question. `default` is what the file need not say; `when` tells whether the question applies."""
+
+    path: str
+    kind: Kind
+    title: str
+    help: str
+    screen: int
+    default: Any = ""
+    is_prefilled: bool = False
+    """An empty value is replaced by one that fits the site."""
+    when: Callable[[Mapping[str, Any]], bool] = lambda answers: True
+
+
+def value_at(answers: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted key; None where there is none."""
+    value: Any = answers
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def _is(path: str, *values: Any) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda answers: value_at(answers, path) in values
+
+
+SCREENS = (
+    Screen(1, "Version", "The Kubernetes release of the new cluster."),
+    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from. Leave it empty to use none."),
+    Screen(4, "Networking", "The name of the cluster and its addresses."),
+    Screen(5, "Expose API", "Who can reach the API server."),
+    Screen(6, "Internal network", "The network that the nodes use among themselves."),
+    Screen(7, "Control-plane nodes", "Nodes that run the API server, the scheduler and the controller manager."),
+    Screen(8, "Worker nodes", "Nodes that run pods."),
+    Screen(9, "Etcd nodes", "Nodes that store the cluster's state: 1, 3 or 5."),
+    Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
+    Screen(11, "Network plugin", "What connects pods."),
+    Screen(13, "Images", "Where images come from."),
+    Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
+    Screen(20, "Summary", "Save the answers, show them, or deploy."),
+)
+
+_NAME = Text(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", "a name of lower-case letters, digits and dashes", False)
+_FQDN = Text(
+    r"(?=.{1,253}$)[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*",
+    "a domain name such as head.example.com",
+)
+_VERSION = Text(r"1\.[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 1.35 or 1.35.4", False)
+_HOST = Text(r"(https?://)?[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?", "a registry such as https://mirror:5000")
+_IMAGE = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "an image such as my-registry:5000/pause:3.8")
+_REPOSITORY = Text(r"[A-Za-z0-9][A-Za-z0-9._:/-]*", "a repository such as my-registry:5000/kubernetes")
+_OBJECT = Text(r"[^\s/;|#'\"\\,\[\]*<>]+", "the name of a network")
+_CNIS = ("bridge", "calico", "flannel", "cilium")
+
+NODE_ROLES = {
+    "masters": (7, "control-plane nodes"),
+    "workers": (8, "worker nodes"),
+    "etcd": (9, "etcd nodes"),
+}
+_EMPTY_ETCD = "; none at all: the control-plane nodes"
+
+
+def _nodes() -> tuple[Field, ...]:
+    fields = []
+    for role, (screen, about) in NODE_ROLES.items():
+        also = _EMPTY_ETCD if role == "etcd" else ""
+        for key, kind, title, text in (
+            ("nodes", Names("nodes"), "Nodes", f"Names or ranges (node00[1-3]) of {about}{also}."),
+            ("categories", Names("categories", False), "Categories", f"Categories whose nodes are all {about}."),
+            ("head_nodes", Names("head nodes"), "Head nodes", f"Head nodes that are {about}; `master` is the active."),
+        ):
+            fields.append(Field(f"kubernetes.nodes.{role}.{key}", kind, title, text, screen, []))
+    return tuple(fields)
+
+
+SKIPS = {
+    "dns_check": "check of the DNS configuration",
+    "package_manager_check": "check that the package index can be refreshed",
+}
+TAGS = {"dns_check": "dns-check", "package_manager_check": "package-manager-check"}
+"""The tag of the stages that each key below `kubernetes.skip` leaves out."""
+
+FIELDS: tuple[Field, ...] = (
+    Field(
+        "kubernetes.name",
+        _NAME,
+        "Cluster name",
+        "Identifies the cluster in the names of overlays, networks, files and modules. It is not a namespace.",
+        4,
+        "default",
+    ),
+    Field(
+        "kubernetes.version",
+        _VERSION,
+        "Kubernetes version",
+        "A minor release, of which the newest patch release known to the tool is used, or an exact release.",
+        1,
+        minors()[0],
+    ),
+    Field(
+        "kubernetes.fqdn",
+        _FQDN,
+        "External FQDN",
+        "The name under which people reach the cluster; it is in the certificate of the API server.",
+        4,
+        is_prefilled=True,
+    ),
+    Field(
+        "kubernetes.networks.service",
+        Cidr(24, 12),
+        "Service network",
+        "Addresses of Services. It must not overlap any network of the site.",
+        4,
+        is_prefilled=True,
+    ),
+    Field(
+        "kubernetes.networks.pod",
+        Cidr(22, 8),
+        "Pod network",
+        "Addresses of pods. It must not overlap any network of the site.",
+        4,
+        is_prefilled=True,
+    ),
+    Field(
+        "kubernetes.networks.pod_node_mask",
+        Integer(16, 28),
+        "Netmask bits for each node",
+        "The size of the part of the pod network that each node gets.",
+        4,
+        24,
+    ),
+    Field(
+        "kubernetes.networks.internal",
+        _OBJECT,
+        "Internal network",
+        "The network of the head that the nodes use among themselves.",
+        6,
+        is_prefilled=True,
+    ),
+    *_nodes(),
+    Field(
+        "kubernetes.proxy.expose",
+        Bool(),
+        "Expose the API server",
+        "Open the port of the API server's proxy to the external network.",
+        5,
+        True,
+    ),
+    Field(
+        "kubernetes.proxy.port",
+        Integer(0, 65535),
+        "API server proxy port",
+        "The port on every node, and on the head, that leads to the API servers. 0: the first free one from 10443 on.",
+        10,
+        0,
+        is_prefilled=True,
+    ),
+    Field(
+        "kubernetes.etcd.spool",
+        File(),
+        "Etcd data folder",
+        "The folder on etcd nodes that has the data of etcd.",
+        9,
+        "/var/lib/etcd",
+    ),
+    Field(
+        "kubernetes.cni",
+        Choice(_CNIS),
+        "Network plugin",
+        "bridge comes with the tool: a bridge on each node, with routes between them. The others need their manifest.",
+        11,
+        "bridge",
+    ),
+    Field(
+        "kubernetes.cni_manifest",
+        File(),
+        "Manifest of the plugin",
+        "A file on this machine with the manifests of the network plugin.",
+        11,
+        when=_is("kubernetes.cni", *_CNIS[1:]),
+    ),
+    Field(
+        "kubernetes.registry_mirror.url",
+        _HOST,
+        "Mirror",
+        "The address of a registry that is a mirror of Docker Hub; Docker Hub itself is asked where it has no answer.",
+        3,
+    ),
+    Field(
+        "kubernetes.images.repository",
+        _REPOSITORY,
+        "Repository of Kubernetes images",
+        "Where kubeadm takes images from, in place of the upstream repository.",
+        13,
+    ),
+    Field(
+        "kubernetes.images.sandbox",
+        _IMAGE,
+        "Sandbox image",
+        "The image that containerd uses for the sandbox of pods.",
+        13,
+    ),
+    Field(
+        "kubernetes.cgroup_driver",
+        Choice(("systemd", "cgroupfs")),
+        "Control groups",
+        "Who makes control groups for pods: systemd, or where the first process of nodes is another one, cgroupfs.",
+        13,
+        "systemd",
+    ),
+    *(
+        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", 19, False)
+        for key, about in SKIPS.items()
+    ),
+)
+
+SECTIONS = ("meta", "kubernetes")
+
+
+def by_path() -> dict[str, Field]:
+    return {field.path: field for field in FIELDS}

@@ -1,0 +1,67 @@
+"""One run of a setup tool at a time.
+
+In: the state folder. Out: a lock of the kernel on `<state>/lock`, which goes with the process that has it, however that
+one ends. The file says who has it, for the one that is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from bedplate.core import errors
+
+__all__ = ["Holder", "hold"]
+
+FILE = "lock"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who runs: the process, since when (local time), and what it does."""
+
+    pid: int
+    since: str
+    what: str
+
+
+@contextlib.contextmanager
+def hold(state: Path, holder: Holder) -> Iterator[None]:
+    """Hold the state folder. Raises `Unavailable` with its holder while another run has it."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not inherited: a shell that a stage starts must not keep the lock after this process.
+        descriptor = os.open(state / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as err:
+        raise errors.Invalid(
+            f"the state folder {state} cannot be written: {err.strerror}", hint="run as root, or give --state DIR"
+        ) from err
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.Unavailable(
+                f"another setup is running: {_described(descriptor)}", hint="wait until it has ended"
+            ) from None
+        _replace(descriptor, msgspec.json.encode(holder))
+        yield
+        _replace(descriptor, b"")
+    finally:
+        os.close(descriptor)
+
+
+def _described(descriptor: int) -> str:
+    try:
+        holder = msgspec.json.decode(os.pread(descriptor, 65536, 0), type=Holder)
+    except (msgspec.MsgspecError, OSError):
+        return "its holder has not said who it is yet"
+    return f"{holder.what}, process {holder.pid}, since {holder.since}"
+
+
+def _replace(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)

@@ -1,0 +1,159 @@
+"""What stages do through the head: objects of its tree, commits that are waited for, kubeadm on nodes.
+
+In: the context of a stage. Out: revisions that all nodes have applied, errands that ended. What a run creates is noted
+before, so that an interrupted run knows what is its own, and undoing it takes nothing away that somebody else made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from bedplate.api import headapi
+from bedplate.client import HeadClient
+from bedplate.core import errors
+from bedplate.setup.engine.stage import Context
+
+__all__ = ["adopt", "commit", "create", "find", "head_of", "kubeadm", "withdraw"]
+
+_POLL_S = 0.1
+_APPLY_S, _KUBEADM_S = 300.0, 1200.0
+_TAKEN_S = 60.0
+_MADE, _FOUND = "made", "found"
+_OVER = ("done", "failed", "expired")
+
+Place = tuple[str, str]
+"""Mode and key of an object."""
+
+
+def head_of(context: Context) -> HeadClient:
+    """The head's daemon. Raises `Unavailable` where none serves, as nodes could not be told anything."""
+    client: HeadClient = context.services.backend.fleet
+    return client
+
+
+async def find(head: HeadClient, mode: str, key: str) -> headapi.Object | None:
+    """An object of the tree, or None."""
+    try:
+        return await head.get(mode, key)
+    except errors.NotFound:
+        return None
+
+
+async def create(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
+    """Create objects in one revision, and wait until all nodes have applied it. Raises `AlreadyExists` for one that
+    this run did not make."""
+    head, edits = head_of(context), []
+    made = [tuple(place) for place in context.notes.get(_MADE, [])]
+    for (mode, key), obj in objects.items():
+        present = await find(head, mode, key)
+        if present is not None and (mode, key) not in made:
+            raise errors.AlreadyExists(
+                f"{mode} {key} already exists, and is not part of this deployment",
+                hint="remove it, or choose another name for the cluster",
+            )
+        if present is None:
+            edits.append(headapi.Edit(mode=mode, key=key, object=dict(obj)))
+    context.notes[_MADE] = [*made, *(place for place in objects if place not in made)]
+    await commit(context, edits, message)
+
+
+async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
+    """Create objects, or make those that are there what they should be; `withdraw` gives back what was found."""
+    head, edits = head_of(context), []
+    made = [tuple(place) for place in context.notes.get(_MADE, [])]
+    found = dict(context.notes.get(_FOUND, {}))
+    for (mode, key), obj in objects.items():
+        present = await find(head, mode, key)
+        if present is not None and (mode, key) not in made:
+            found[f"{mode}/{key}"] = _whole(present)
+        if present is None or _whole(present) != _complete(obj):
+            base = present.revision if present is not None else None
+            edits.append(headapi.Edit(mode=mode, key=key, base=base, object=dict(obj)))
+    context.notes[_FOUND] = found
+    context.notes[_MADE] = [*made, *(place for place in objects if place not in made)]
+    await commit(context, edits, message)
+
+
+def _whole(obj: headapi.Object) -> dict[str, Any]:
+    return {"type": obj.type, "values": obj.values, "extras": obj.extras, "children": obj.children}
+
+
+def _complete(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return {"values": {}, "extras": {}, "children": {}, **obj}
+
+
+async def withdraw(context: Context, places: Iterable[Place], message: str) -> None:
+    """Remove what this run created of these objects, give back what it found, and wait for the nodes."""
+    made = [tuple(place) for place in context.notes.get(_MADE, [])]
+    chosen = [place for place in places if place in made]
+    head, edits = head_of(context), []
+    for mode, key in chosen:
+        present, before = await find(head, mode, key), context.notes.get(_FOUND, {}).get(f"{mode}/{key}")
+        if present is not None and _whole(present) != before:
+            edits.append(headapi.Edit(mode=mode, key=key, base=present.revision, object=before))
+    await commit(context, edits, message)
+    context.notes[_MADE] = [place for place in made if place not in chosen]
+
+
+async def commit(context: Context, edits: Sequence[headapi.Edit], message: str) -> None:
+    """Write edits as one revision, and wait until the nodes it means something to have applied it. A run that was
+    interrupted waits for the revision that it wrote."""
+    head = head_of(context)
+    if edits:
+        revision = await head.commit(edits, message)
+        number = revision.number if revision is not None else (await head.whoami()).revision
+    else:
+        number = (await head.whoami()).revision
+    await _applied(context, head, number)
+
+
+async def _applied(context: Context, head: HeadClient, number: int) -> None:
+    end_s = context.clock.monotonic() + _APPLY_S
+    while True:
+        progress = await head.progress(number)
+        late = progress.nodes
+        if progress.is_settled or not late:
+            break
+        if context.clock.monotonic() > end_s:
+            break
+        await context.clock.sleep(_POLL_S)
+    if late:
+        told = "; ".join(f"{node.node}: {node.state}{f' {node.text}' if node.text else ''}" for node in late)
+        raise errors.Unavailable(
+            f"revision {number} is not applied on {len(late)} of {progress.total} nodes: {told}",
+            hint="see that the nodes are up (cmsh: device status), then resume",
+        )
+
+
+async def kubeadm(
+    context: Context, nodes: Sequence[str], action: Literal["init", "join", "reset"], cluster: str
+) -> None:
+    """Have kubeadm run on nodes, all at once, and wait for its end. Raises `Terminal` with what it said."""
+    if not nodes:
+        return
+    head = head_of(context)
+    work = headapi.Kubeadm(action=action, cluster=cluster)
+    asked = {item.id: item.node for item in await head.ask_errand(nodes, "kubeadm", lasts_s=_TAKEN_S, kubeadm=work)}
+    told: dict[str, str] = {}
+    end_s = context.clock.monotonic() + _KUBEADM_S
+    while True:
+        states = [item for item in await head.errands(nodes) if item.id in asked]
+        for item in states:
+            if item.text and told.get(item.id) != item.text:
+                told[item.id] = item.text
+                context.log.info(f"{item.node}: {item.text}")
+        if all(item.state in _OVER for item in states) or context.clock.monotonic() > end_s:
+            break
+        await context.clock.sleep(_POLL_S)
+    bad = [item for item in states if item.state != "done"]
+    for item in states:
+        context.say(f"{item.node}: {item.text if item.state == 'done' else item.state}")
+    if bad:
+        for item in bad:
+            context.log.error("\n".join([f"{item.node}: kubeadm {action}", *item.lines]))
+        told_of = "; ".join(f"{item.node}: {item.text or item.state}" for item in bad)
+        raise errors.Terminal(
+            f"kubeadm {action} did not succeed on {len(bad)} of {len(states)} nodes: {told_of}",
+            hint="the log has all that kubeadm said; put the cause right, then resume",
+        )

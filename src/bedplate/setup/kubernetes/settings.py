@@ -1,0 +1,170 @@
+"""What answers mean for a site: names, addresses and the nodes of the new cluster. Pure.
+
+In: complete answers and the tree of the head. Out: one frozen value that all stages work with.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bedplate.core import errors
+from bedplate.head import Tree
+from bedplate.head.render.kubeadm import pod_ranges
+from bedplate.head.schema import ranges
+from bedplate.lab import versions
+from bedplate.setup.answers import fitting, networks, site
+
+__all__ = ["Chosen", "Settings", "allocate", "known_ranges", "of_answers"]
+
+_LOCAL = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "master", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The members of an overlay, as the answers name them: nodes that join a category later become members, too."""
+
+    nodes: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A cluster to be. Members are in natural order, the cluster begins on the first control plane node."""
+
+    name: str
+    version: str
+    """As the module file has it, without a leading v."""
+    fqdn: str
+    head: str
+    services: ipaddress.IPv4Network
+    pods: ipaddress.IPv4Network
+    node_mask: int
+    internal: str
+    port: int
+    is_exposed: bool
+    members: fitting.Members
+    chosen: Mapping[str, Chosen]
+    addresses: Mapping[str, str]
+    spool: str
+    cni: str
+    cni_manifest: str
+    cgroup_driver: str
+    repository: str
+    sandbox: str
+    mirror: str
+
+    @property
+    def etcd(self) -> str:
+        return f"kube-{self.name}"
+
+    @property
+    def pod_network(self) -> str:
+        return f"kube-{self.name}-pod"
+
+    @property
+    def service_network(self) -> str:
+        return f"kube-{self.name}-service"
+
+    @property
+    def dns(self) -> str:
+        return networks.dns_address(self.services)
+
+    @property
+    def first(self) -> str:
+        return self.members.masters[0]
+
+    @property
+    def further_masters(self) -> tuple[str, ...]:
+        return self.members.masters[1:]
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Those that are not control plane nodes as well."""
+        return tuple(name for name in self.members.workers if name not in self.members.masters)
+
+    @property
+    def kubernetes_nodes(self) -> tuple[str, ...]:
+        """The nodes that kubectl lists."""
+        return (*self.members.masters, *self.workers)
+
+    @property
+    def are_masters_workers(self) -> bool:
+        return set(self.members.masters) <= set(self.members.workers)
+
+    @property
+    def trusted_domains(self) -> list[str]:
+        """The names of the API servers, the external one first."""
+        return list(dict.fromkeys([self.fqdn, *_LOCAL]))
+
+    @property
+    def overlays(self) -> dict[str, str]:
+        """The names of the overlays by what their nodes are."""
+        return {role: f"kube-{self.name}-{role}" for role in ("etcd", "master", "worker")}
+
+
+def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
+    """Raises `Invalid` for what cannot be deployed."""
+    place = site.of_tree(tree, head)
+    members = fitting.members(answers, place)
+    kubernetes = answers["kubernetes"]
+    addresses = {name: place.nodes[name].address for name in members.nodes if name in place.nodes}
+    without = [name for name in members.nodes if not addresses.get(name)]
+    if without:
+        raise errors.Invalid(
+            f"{', '.join(without)} has no IP address, and could not be reached by the others",
+            hint="set ip on the device, and commit",
+        )
+    return Settings(
+        name=kubernetes["name"],
+        version=versions.resolve(kubernetes["version"]).removeprefix("v"),
+        fqdn=kubernetes["fqdn"],
+        head=head,
+        services=ipaddress.IPv4Network(kubernetes["networks"]["service"]),
+        pods=ipaddress.IPv4Network(kubernetes["networks"]["pod"]),
+        node_mask=kubernetes["networks"]["pod_node_mask"],
+        internal=kubernetes["networks"]["internal"],
+        port=kubernetes["proxy"]["port"],
+        is_exposed=kubernetes["proxy"]["expose"],
+        members=members,
+        chosen={role: _chosen(kubernetes["nodes"][role]) for role in ("masters", "workers", "etcd")},
+        addresses=addresses,
+        spool=kubernetes["etcd"]["spool"],
+        cni=kubernetes["cni"],
+        cni_manifest=kubernetes["cni_manifest"],
+        cgroup_driver=kubernetes["cgroup_driver"],
+        repository=kubernetes["images"]["repository"],
+        sandbox=kubernetes["images"]["sandbox"],
+        mirror=kubernetes["registry_mirror"]["url"],
+    )
+
+
+def _chosen(part: Mapping[str, Any]) -> Chosen:
+    names = {name for key in ("nodes", "head_nodes") for text in part.get(key, ()) for name in ranges.expand(text)}
+    return Chosen(tuple(sorted(names, key=ranges.natural)), tuple(part.get("categories", ())))
+
+
+def allocate(
+    pods: ipaddress.IPv4Network, mask: int, nodes: Sequence[str], known: Mapping[str, ipaddress.IPv4Network]
+) -> dict[str, ipaddress.IPv4Network]:
+    """A range of pod addresses for each node; who has one keeps it, and none is given twice. Raises `Invalid`."""
+    kept = {node: known[node] for node in nodes if node in known}
+    free = (range_ for range_ in pods.subnets(new_prefix=mask) if range_ not in set(kept.values()))
+    allocated = {}
+    for node in nodes:
+        range_ = kept.get(node) or next(free, None)
+        if range_ is None:
+            raise errors.Invalid(
+                f"the pod network {pods} has no range of {mask} bits left for {node}",
+                hint="choose a larger pod network, or more netmask bits for each node",
+            )
+        allocated[node] = range_
+    return allocated
+
+
+def known_ranges(tree: Tree, cluster: str) -> dict[str, ipaddress.IPv4Network]:
+    """The ranges that the nodes of a cluster have; empty for one that is not there."""
+    obj = tree.find("kubernetes", cluster)
+    return pod_ranges(obj) if obj is not None else {}

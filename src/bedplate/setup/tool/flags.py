@@ -1,0 +1,273 @@
+"""Every flag of cm-kubernetes-setup, declared once: its group in the help, its value, the actions that it belongs to.
+
+In: nothing. Out: `FLAGS`, of which `command` makes the parser. A flag given with an action that it does not belong to
+is refused, so that none is accepted without an effect.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from bedplate.setup.engine.choices import ACTIONS
+
+__all__ = ["ACTION_FLAGS", "DEPLOY", "FLAGS", "GROUPS", "RUNS", "Flag", "by_name"]
+
+GROUPS = (
+    "optional arguments",
+    "common",
+    "Supported versions information",
+    "installing Kubernetes clusters",
+    "user management",
+    "backup or restore Permission Manager user configurations",
+    "list available operators",
+    "removing Kubernetes clusters",
+    "kubeadm",
+    "containerd",
+    "advanced",
+)
+
+DEPLOY = "deploy"
+"""The action of a command line that names no other: with -c FILE a deployment, without it the wizard."""
+PEOPLE_WRITE = ("add-user", "modify-user")
+_BACKUPS = ("backup-permissions", "restore-permissions")
+PEOPLE = (*PEOPLE_WRITE, "remove-user", "list-users", "get-user", "renew-user", *_BACKUPS)
+RUNS = (DEPLOY, "remove", "resume", "undo")
+"""Actions that run stages."""
+
+_path = click.Path(path_type=pathlib.Path, dir_okay=False)
+_folder = click.Path(path_type=pathlib.Path, file_okay=False)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag. `actions` are those it may be given with; None: all."""
+
+    name: str
+    group: str
+    help: str
+    kind: Any = None
+    """A click type, or None for a flag without a value."""
+    metavar: str = ""
+    actions: tuple[str, ...] | None = None
+    is_action: bool = False
+    letter: str = ""
+    is_multiple: bool = False
+    is_bare: bool = False
+    """Whether the value may be left out: it is then empty."""
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace("-", "_")
+
+    def option(self) -> click.Option:
+        words = [f"--{self.name}", *([f"-{self.letter}"] if self.letter else []), self.attribute]
+        if self.name == "config":
+            words = ["-c", self.attribute]
+        if self.kind is None:
+            return click.Option(words, is_flag=True, help=self.help)
+        bare = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
+        return click.Option(
+            words, type=self.kind, metavar=self.metavar or None, help=self.help, multiple=self.is_multiple, **bare
+        )
+
+
+def _users() -> tuple[Flag, ...]:
+    group = "user management"
+    asked = (*PEOPLE_WRITE,)
+    return (
+        Flag("add-user", group, _ADD, str, "[USER]", is_action=True, is_bare=True),
+        Flag("list-users", group, "Show all configured users.", is_action=True),
+        Flag("get-user", group, "Show one user.", str, "USER", is_action=True),
+        Flag("modify-user", group, "Change a user.", str, "USER", is_action=True),
+        Flag("remove-user", group, "Delete a user.", str, "USER", is_action=True),
+        Flag("renew-user", group, "Issue a new client certificate for a user.", str, "USER", is_action=True),
+        Flag(
+            "namespace", group, "Namespace of the binding. [default: USER-restricted]", str, "NS", (*asked, "get-user")
+        ),
+        Flag("add-to-namespace", group, "Grant the role in the namespace, which must exist.", None, "", asked),
+        Flag("remove-from-namespace", group, "Revoke the role in the namespace.", None, "", ("modify-user",)),
+        Flag(
+            "role",
+            group,
+            "edit, admin, view or cluster-admin, for which the namespace does not matter. [default: edit]",
+            click.Choice(["edit", "admin", "view", "cluster-admin"]),
+            "ROLE",
+            asked,
+        ),
+        Flag("runas-uid", group, "UID of unprivileged pods. [default: the user's]", str, "UID", asked),
+        Flag("runas-gids", group, "GIDs, with commas. [default: the user's]", str, "GIDS", asked),
+        Flag("user-paths", group, "Mountable host paths, with commas. [default: /home/USER]", str, "PATHS", asked),
+        Flag("allow-all-uids", group, "Allow any UID; host paths are then refused.", None, "", asked),
+        Flag("no-allow-all-uids", group, "Allow the UID of the user alone.", None, "", asked),
+        Flag("operators", group, "Operators that the user may use, with commas.", str, "NAMES", asked),
+        Flag(
+            "cluster-kubeconfig",
+            group,
+            "Kubeconfig of an administrator, for a cluster that the head does not know.",
+            _path,
+            "FILE",
+            (*PEOPLE, "list-operators"),
+        ),
+        Flag("ca-cert", group, "The cluster's authority, where it does not sign itself.", _path, "FILE", _SIGNING),
+        Flag("ca-key", group, "The key of that authority.", _path, "FILE", _SIGNING),
+        Flag("certificate-days", group, "Lifetime of the client certificate. [default: 365]", _days, "DAYS", _SIGNING),
+        Flag("force", group, "Take away a namespace of the user in which pods run.", None, "", _FORCED),
+        Flag("timeout", group, "How long to wait for the cluster. [default: 60]", _seconds, "SECONDS", PEOPLE),
+    )
+
+
+_days = click.IntRange(1, 3650)
+_seconds = click.FloatRange(1, 3600)
+_SIGNING = ("add-user", "renew-user")
+_FORCED = ("modify-user", "remove-user")
+_ADD = "Create a Kubernetes user; without a name, ask for it and for all settings."
+_INSTALL = "installing Kubernetes clusters"
+
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        "cluster",
+        "optional arguments",
+        "Name of the cluster. [default: the only one]",
+        str,
+        "NAME",
+        (DEPLOY, "remove", "resume", "undo", "list-operators", *PEOPLE),
+    ),
+    Flag("config", "common", "Answers, in YAML: run without questions.", _path, "FILE", (DEPLOY,), letter="c"),
+    Flag("plan", "common", "Print the stages of the run, and run none.", None, "", (DEPLOY, "remove")),
+    Flag("resume", "common", "Continue a run that was interrupted or failed.", is_action=True),
+    Flag("undo", "common", "Take back what such a run did.", is_action=True),
+    Flag("url", "common", "URL of a head; repeat it for every head of the site.", str, "URL", is_multiple=True),
+    Flag("data", "common", "The data folder of a head on this machine.", _folder, "DIR"),
+    Flag("token-file", "common", "Bearer token for the head.", _path, "FILE"),
+    Flag("cert", "common", "Client certificate for the head.", _path, "FILE"),
+    Flag("key", "common", "Its key.", _path, "FILE"),
+    Flag("cacert", "common", "The authority that signed the head's certificate.", _path, "FILE"),
+    Flag(
+        "list-versions",
+        "Supported versions information",
+        "Print the supported minor releases of Kubernetes, newest first.",
+        is_action=True,
+    ),
+    Flag(
+        "list-operators-versions",
+        "Supported versions information",
+        "Print the versions of operators.",
+        is_action=True,
+    ),
+    Flag("skip-dns-configuration-check", _INSTALL, "Do not check the DNS configuration.", None, "", (DEPLOY,)),
+    Flag(
+        "skip-package-manager-update-check",
+        _INSTALL,
+        "Do not check that the package index can be refreshed.",
+        None,
+        "",
+        (DEPLOY,),
+    ),
+    Flag(
+        "kubeconfig-of",
+        _INSTALL,
+        "Print the path of an administrator's kubeconfig of a cluster.",
+        str,
+        "CLUSTER",
+        is_action=True,
+    ),
+    *_users(),
+    Flag(
+        "backup-permissions",
+        "backup or restore Permission Manager user configurations",
+        "Save the permission objects.",
+        _path,
+        "FILE",
+        is_action=True,
+    ),
+    Flag(
+        "restore-permissions",
+        "backup or restore Permission Manager user configurations",
+        "Load them; running workloads of users are affected.",
+        _path,
+        "FILE",
+        is_action=True,
+    ),
+    Flag(
+        "list-operators",
+        "list available operators",
+        "Show operators, and whether their API is available.",
+        is_action=True,
+    ),
+    Flag("remove", "removing Kubernetes clusters", "Remove a cluster.", is_action=True),
+    Flag(
+        "yes-i-really-mean-it",
+        "removing Kubernetes clusters",
+        "Mandatory with --remove.",
+        None,
+        "",
+        ("remove",),
+    ),
+    Flag("kubeadm-image-repository", "kubeadm", "Where kubeadm takes images from.", str, "REPOSITORY", (DEPLOY,)),
+    Flag("containerd-sandbox-image", "containerd", "The image of pod sandboxes.", str, "IMAGE", (DEPLOY,)),
+    Flag("verbose", "advanced", "Log more, and show tracebacks.", letter="v"),
+    Flag(
+        "store-name-aliases",
+        "advanced",
+        "Save head nodes and the default category by alias, so that the file fits another site.",
+        None,
+        "",
+        (DEPLOY,),
+    ),
+    Flag("json", "advanced", "Print JSON, one object in each line.", None, "", (*RUNS, *PEOPLE, "list-operators")),
+    Flag(
+        "output-remote-execution-runner",
+        "advanced",
+        "Print lines for the daemon's remote execution.",
+        None,
+        "",
+        (*RUNS, "list-operators"),
+    ),
+    Flag(
+        "on-error-action",
+        "advanced",
+        "What to do after a critical error: debug, remotedebug, undo or abort. [default: ask]",
+        click.Choice(ACTIONS),
+        "ACTION",
+        (DEPLOY, "remove", "resume"),
+    ),
+    Flag(
+        "allow-running-from-secondary",
+        "advanced",
+        "Run on a head node that is not the active one.",
+        None,
+        "",
+        RUNS,
+    ),
+    Flag(
+        "log-file",
+        "advanced",
+        "The log file. [default: /var/log/cm-kubernetes-setup.log]",
+        _path,
+        "FILE",
+        RUNS,
+    ),
+    Flag(
+        "state",
+        "advanced",
+        "Folder with the journals of runs. [default: setup in the head's data folder, or /var/lib/bedplate-setup]",
+        _folder,
+        "DIR",
+        RUNS,
+    ),
+)
+
+ACTION_FLAGS: tuple[Flag, ...] = tuple(flag for flag in FLAGS if flag.is_action)
+
+
+def by_name() -> dict[str, Flag]:
+    return {flag.name: flag for flag in FLAGS}
+
+
+def in_group(group: str) -> Sequence[Flag]:
+    return [flag for flag in FLAGS if flag.group == group]

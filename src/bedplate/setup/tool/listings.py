@@ -1,0 +1,99 @@
+"""Versions of Kubernetes, versions of operators, and which operators a cluster has.
+
+In: the tables of this package; for `operators` a kubeconfig. Out: lines on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.core.clock import SystemClock
+from bedplate.setup.answers.declaration import minors
+from bedplate.setup.engine.events import Output
+from bedplate.setup.operators import CERTIFIED_MINORS, CHECKED, OPERATORS, Operator
+from bedplate.setup.tool import heads, output
+
+__all__ = ["available", "operators", "operators_versions", "versions"]
+
+_SUFFIX = " (NVIDIA AI Enterprise certified)"
+
+
+def versions() -> int:
+    """The minors that can be deployed, newest first, one in each line."""
+    _print([minor + (_SUFFIX if minor in CERTIFIED_MINORS else "") for minor in minors()])
+    return 0
+
+
+def operators_versions() -> int:
+    """Each operator with its versions; the first one is the default."""
+    lines = []
+    for operator in OPERATORS:
+        lines.append(f"{operator.title}:")
+        lines += [f"  {_version(operator, version)}" for version in operator.versions]
+        lines += [f"  {version} (Kubernetes {minor})" for minor, version in operator.by_minor]
+    _print(lines)
+    return 0
+
+
+def _version(operator: Operator, version: str) -> str:
+    is_default = version == operator.versions[0]
+    return version + (" (default)" if is_default else "") + (_SUFFIX if version in operator.certified else "")
+
+
+async def operators(values: Mapping[str, Any]) -> int:
+    """The operators, with 1 where the cluster serves their API, else 0."""
+    from bedplate.kube.client import Client
+    from bedplate.kube.kubeconfig import read
+
+    file = values["cluster_kubeconfig"]
+    if file is None:
+        async with heads.reach(values) as reached:
+            file = await _of_head(values, reached)
+    async with Client(read([file], environ=os.environ)) as client:
+        answer = await client.request("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    lines = available(msgspec.json.decode(answer.body))
+    if values["json"] or values["output_remote_execution_runner"]:
+        with output.reporter(values, heads.state_folder(None, None), SystemClock(), has_log=False) as reporter:
+            for line in lines:
+                reporter.emit(Output(line))
+    else:
+        _print(lines)
+    return 0
+
+
+async def _of_head(values: Mapping[str, Any], reached: heads.Reached) -> Any:
+    from bedplate.setup.kubernetes.kubeconfig import path_of
+
+    clusters = sorted(reached.backend.tree.mode("kubernetes"))
+    name = values["cluster"] or (clusters[0] if len(clusters) == 1 else "")
+    if not name:
+        raise errors.Invalid(
+            f"there are several clusters: {', '.join(clusters)}" if clusters else "there is no cluster",
+            hint="name one with --cluster, or give --cluster-kubeconfig FILE",
+        )
+    return await path_of(reached.backend, name, reached.data)
+
+
+def available(answer: Mapping[str, Any]) -> list[str]:
+    """The lines for a list of CustomResourceDefinitions. One counts once the API server serves it."""
+    served = {item["metadata"]["name"] for item in answer.get("items", ()) if _is_served(item)}
+    width = max(len(operator.name) for operator in CHECKED)
+    rows = [f"{operator.name:<{width}} : {int(operator.crd in served)}" for operator in CHECKED]
+    return [f"{'OPERATOR':-<{width}} : api_available", *rows]
+
+
+def _is_served(definition: Mapping[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions", ())
+    is_established = any(row["type"] == "Established" and row["status"] == "True" for row in conditions)
+    return is_established and any(version.get("served") for version in definition["spec"]["versions"])
+
+
+def _print(lines: Sequence[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

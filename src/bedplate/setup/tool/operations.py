@@ -1,0 +1,306 @@
+"""Deploy, remove, resume and undo: from the flags to stages, run by the engine under the lock of the state folder.
+
+In: the flags. Out: what the run prints, its journal, its exit code. What stages do is in `bedplate.setup.kubernetes`;
+which of them there are is decided from the answers, which the journal keeps, so that a run that is resumed has the
+same stages.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import bedplate
+from bedplate.core import errors, extras
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.setup import prechecks
+from bedplate.setup.answers import aliases, declaration, document, fitting
+from bedplate.setup.answers import site as sites
+from bedplate.setup.engine import lock, order
+from bedplate.setup.engine.events import Line, Output
+from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinished, write_atomically
+from bedplate.setup.engine.reporter import Reporter
+from bedplate.setup.engine.run import EXIT_CODES, Run
+from bedplate.setup.engine.stage import Stage
+from bedplate.setup.services import Services
+from bedplate.setup.tool import heads, output
+
+__all__ = ["Another", "perform"]
+
+TITLE = "Kubernetes Setup"
+_OVERRIDES = {
+    "skip_dns_configuration_check": "kubernetes.skip.dns_check",
+    "skip_package_manager_update_check": "kubernetes.skip.package_manager_check",
+    "kubeadm_image_repository": "kubernetes.images.repository",
+    "containerd_sandbox_image": "kubernetes.images.sandbox",
+}
+"""Flags that are answers as well, and take precedence over those of the file."""
+
+
+async def perform(action: str, values: Mapping[str, Any]) -> int:
+    """Carry out an action that runs stages, or that asks about them; its exit code."""
+    if action == "kubeconfig-of":
+        return await _kubeconfig_of(values)
+    return await Operation(values).perform(action)
+
+
+class Operation:
+    """One call of the program."""
+
+    def __init__(self, values: Mapping[str, Any], clock: Clock | None = None) -> None:
+        self._values = values
+        self._clock = clock or SystemClock()
+        data = heads.target(values).data if not values["url"] or values["data"] else None
+        self._state = heads.state_folder(values["state"], data)
+
+    async def perform(self, action: str) -> int:
+        answers = None
+        if action == "deploy":
+            if self._values["config"] is not None:
+                answers = self._answers()
+            else:
+                self._check_attended()
+        elif action == "remove" and not (self._values["yes_i_really_mean_it"] or self._values["plan"]):
+            raise errors.Invalid(
+                "removing a cluster destroys everything in it; nothing was changed",
+                hint="give --yes-i-really-mean-it as well",
+            )
+        with output.reporter(self._values, self._state, self._clock, has_log=not self._values["plan"]) as reporter:
+            reporter.emit(Line("Connecting to CMDaemon"))
+            async with heads.reach(self._values) as reached:
+                is_allowed = bool(self._values["allow_running_from_secondary"])
+                await heads.check_standing(reached.backend, is_allowed=is_allowed)
+                site = sites.of_tree(reached.backend.tree, reached.backend.name)
+                if action == "deploy" and answers is None:
+                    action, answers = await self._ask(reporter, site)
+                match action:
+                    case "exit":
+                        return 0
+                    case "deploy":
+                        assert answers is not None
+                        return await self._deploy(reporter, reached, site, answers)
+                    case "remove":
+                        return await self._remove(reporter, reached, site)
+                    case _:
+                        return await self._go_on(action, reporter, reached, site)
+
+    # Deploying
+
+    def _answers(self) -> document.Answers:
+        file: pathlib.Path = self._values["config"]
+        if self._values["store_name_aliases"]:
+            raise errors.Invalid("--store-name-aliases is about what the wizard saves", hint="leave out -c")
+        try:
+            content = file.read_bytes()
+        except OSError as err:
+            raise errors.Invalid(f"{file} cannot be read: {err.strerror}") from err
+        loaded = document.load(content, str(file))
+        return document.Answers(self._overridden(loaded.values), loaded.lines)
+
+    def _check_attended(self) -> None:
+        """Refuse to ask where nobody could answer."""
+        if not (sys.stdin.isatty() and sys.stdout.isatty()) or self._values["json"]:
+            raise errors.Invalid("no answers were given", hint="give them with -c FILE, or run this at a terminal")
+        extras.require("the wizard of cm-kubernetes-setup", "setup")
+
+    async def _ask(self, reporter: Reporter, site: sites.Site) -> tuple[str, document.Answers | None]:
+        """Run the wizard: what is to be done, and with which answers."""
+        from bedplate.setup.wizard.app import Wizard
+
+        start = self._overridden(document.defaults())
+        is_interrupted = any(True for _ in unfinished(self._state))
+        outcome = await Wizard(site, start, is_interrupted=is_interrupted).run_async()
+        if outcome is None or outcome.action == "exit":
+            return "exit", None
+        if outcome.action not in ("deploy", "save"):
+            # Not within this loop, and with the head closed: the other actions open what they need.
+            raise Another(outcome.action)
+        answers = _stamped(outcome.answers, self._clock)
+        saved = aliases.aliased(answers, site) if self._values["store_name_aliases"] else answers
+        write_atomically(pathlib.Path(outcome.file), document.save(saved).encode())
+        reporter.emit(Line(f"The answers are in {outcome.file}"))
+        return ("deploy", document.Answers(answers, {})) if outcome.action == "deploy" else ("exit", None)
+
+    def _overridden(self, answers: dict[str, Any]) -> dict[str, Any]:
+        for flag, path in _OVERRIDES.items():
+            if self._values[flag]:
+                answers = document.with_value(answers, path, self._values[flag])
+        wrong = document.problems(answers)
+        if wrong:
+            raise errors.Invalid("wrong answers", problems=[f"{path}: {text}" for path, text in wrong])
+        name = answers["kubernetes"]["name"]
+        if self._values["cluster"] and self._values["cluster"] != name:
+            raise errors.Invalid(
+                f"--cluster {self._values['cluster']} is not the cluster of the answers, {name}",
+                hint="leave out --cluster, or change kubernetes.name",
+            )
+        return answers
+
+    async def _deploy(
+        self, reporter: Reporter, reached: heads.Reached, site: sites.Site, given: document.Answers
+    ) -> int:
+        answers = fitting.complete(given.values, site)
+        cluster = answers["kubernetes"]["name"]
+        self._refuse_unfinished(cluster)
+        fitting.check(answers, site, given.lines, str(self._values["config"] or "the answers"))
+        answers = _stamped(answers, self._clock)
+        stages = deployment(answers, site)
+        if self._values["plan"]:
+            return _print_plan(reporter, stages)
+        return await self._run("deploy", cluster, stages, answers, reporter, reached)
+
+    def _refuse_unfinished(self, cluster: str) -> None:
+        journal = Journal.load(self._state, cluster)
+        if journal is not None and not journal.is_over:
+            raise errors.Conflict(
+                f"an earlier {_operation(journal)} of the cluster {cluster} did not finish{_where(journal)}",
+                hint=f"continue it with --resume --cluster {cluster}, or take it back with --undo --cluster {cluster}",
+            )
+
+    # Removing
+
+    async def _remove(self, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
+        half = [journal.record.cluster for journal in unfinished(self._state)]
+        cluster = _sole(self._values["cluster"], sorted({*site.clusters, *half}), "remove")
+        answers = {"cluster": cluster}
+        stages = removal(cluster)
+        if self._values["plan"]:
+            return _print_plan(reporter, stages)
+        return await self._run("remove", cluster, stages, answers, reporter, reached)
+
+    # Going on
+
+    async def _go_on(self, action: str, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
+        names = [journal.record.cluster for journal in unfinished(self._state)]
+        if not names:
+            raise errors.NotFound(f"there is no interrupted run to {action} in {self._state}")
+        cluster = _sole(self._values["cluster"], names, action)
+        with self._lock(f"--{action} of the cluster {cluster}"):
+            journal = Journal.load(self._state, cluster)
+            if journal is None or journal.is_over:
+                raise errors.NotFound(f"the run for the cluster {cluster} has ended")
+            if action == "resume" and journal.record.phase == "undo":
+                raise errors.Invalid(
+                    f"the run for the cluster {cluster} was being undone",
+                    hint=f"continue with --undo --cluster {cluster}",
+                )
+            answers = journal.record.answers
+            stages = removal(cluster) if journal.record.operation == "remove" else deployment(answers, site)
+            run = self._made(stages, journal, reporter, reached, cluster)
+            return EXIT_CODES[await (run.execute() if action == "resume" else run.undo())]
+
+    # Running
+
+    async def _run(
+        self,
+        operation: str,
+        cluster: str,
+        stages: Sequence[Stage],
+        answers: dict[str, Any],
+        reporter: Reporter,
+        reached: heads.Reached,
+    ) -> int:
+        order.check(stages)
+        with self._lock(f"{operation} of the cluster {cluster}"):
+            # Again, under the lock: another run may have begun and ended in between.
+            if operation == "deploy":
+                self._refuse_unfinished(cluster)
+            former = Journal.load(self._state, cluster)
+            record = Record(
+                title=TITLE,
+                operation=operation,
+                cluster=cluster,
+                began=self._clock.now().isoformat(timespec="seconds"),
+                pid=os.getpid(),
+                stages=[StageRecord(stage.name, stage.plugin) for stage in stages],
+                answers=answers,
+                # What a half-done deployment noted tells its removal what there is.
+                notes=dict(former.record.notes) if former is not None and not former.is_over else {},
+            )
+            run = self._made(stages, Journal.begin(self._state, record), reporter, reached, cluster)
+            return EXIT_CODES[await run.execute()]
+
+    def _made(
+        self, stages: Sequence[Stage], journal: Journal, reporter: Reporter, reached: heads.Reached, cluster: str
+    ) -> Run:
+        services = Services(reached.backend, self._state / cluster, cluster, reached.data)
+        chooser = output.chooser(self._values)
+        return Run(TITLE, stages, journal, reporter, self._clock, chooser, services)
+
+    def _lock(self, what: str) -> Any:
+        since = self._clock.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return lock.hold(self._state, lock.Holder(os.getpid(), since, what))
+
+
+class Another(Exception):
+    """Somebody chose another action of the program in the wizard."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(action)
+        self.action = action
+
+
+def _stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    """With who wrote them and when, unless that is known."""
+    now = clock.now().astimezone().isoformat(timespec="seconds")
+    meta = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, "timestamp": now}
+    return {**answers, "meta": {**meta, **answers["meta"]}}
+
+
+def deployment(answers: Mapping[str, Any], site: sites.Site) -> list[Stage]:
+    """The stages of a deployment, without those that the answers skip."""
+    from bedplate.setup.kubernetes import deploy
+
+    skipped = {declaration.TAGS[key] for key, is_on in answers["kubernetes"]["skip"].items() if is_on}
+    return order.without([*prechecks.stages(), *deploy.stages(answers, site)], skipped)
+
+
+def removal(cluster: str) -> list[Stage]:
+    """The stages of a removal."""
+    from bedplate.setup.kubernetes import remove
+
+    return list(remove.stages(cluster))
+
+
+def _print_plan(reporter: Reporter, stages: Sequence[Stage]) -> int:
+    order.check(stages)
+    reporter.emit(Output("\n".join([f"Plan: {len(stages)} stages", *order.described(stages)])))
+    return 0
+
+
+def _sole(given: str | None, names: Sequence[str], action: str) -> str:
+    """The cluster that is meant: the given one, or the only one there is."""
+    if given:
+        if given not in names:
+            told = ", ".join(names) or "none"
+            raise errors.NotFound(f"there is no cluster {given!r} to {action}", hint=f"clusters: {told}")
+        return given
+    if not names:
+        raise errors.NotFound(f"there is no cluster to {action}")
+    if len(names) > 1:
+        raise errors.Invalid(
+            f"there are several clusters to {action}: {', '.join(names)}; nothing was changed",
+            hint="name one with --cluster",
+        )
+    return names[0]
+
+
+def _operation(journal: Journal) -> str:
+    return {"deploy": "deployment", "remove": "removal"}.get(journal.record.operation, journal.record.operation)
+
+
+def _where(journal: Journal) -> str:
+    names = [stage.name for stage in journal.record.stages if stage.state in ("running", "failed", "undoing")]
+    return f" (at the stage {names[0]})" if names else ""
+
+
+async def _kubeconfig_of(values: Mapping[str, Any]) -> int:
+    from bedplate.setup.kubernetes.kubeconfig import path_of
+
+    async with heads.reach(values) as reached:
+        path = await path_of(reached.backend, values["kubeconfig_of"], reached.data)
+    sys.stdout.write(f"{path}\n")
+    return 0

@@ -1,0 +1,253 @@
+"""cm-kubernetes-setup on a managed lab: one command makes a real cluster of bare nodes, and one removes it.
+
+The tests follow one another. Clusters are made by kubeadm, which the agents of the nodes run; what proves them are
+pods that talk to each other and nodes that are byte for byte what they were, once their cluster is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from tests.lab.test_lab_managed import Site
+from tests.waiting import wait_until
+
+from bedplate.lab import binaries, managed, packages
+
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
+
+NODES = ("node001", "node002", "node003")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "three-nodes.yaml"
+# What a cluster leaves in the kernel of a node, or does not.
+_KERNEL = """
+ip -o link | sed 's/@[^:]*//; s/^[0-9]*: //' | cut -d: -f1 | sort
+ip route | sort
+nft list tables
+cat /proc/mounts | cut -d' ' -f2 | sort
+ps ax -o args= | grep -v -e 'ps ax' -e 'sh -c' -e grep -e ' sort' -e sed -e sleep | sort
+"""
+
+
+class Lab(NamedTuple):
+    """The lab, with its nodes and its head's tree before any cluster, and this machine before the lab."""
+
+    site: Site
+    trees: dict[str, Any]
+    kernels: dict[str, str]
+    objects: str
+    machine: Any
+
+    def setup(self, *words: str, code: int | None = 0) -> str:
+        """What the tool printed; it must end with that code."""
+        command = [sys.executable, "-m", "bedplate.apps.kubernetessetup", "--data", str(self.site.data)]
+        state = ["--state", str(self.site.folder / "setup"), "--log-file", str(self.site.folder / "setup.log")]
+        state = [] if "--kubeconfig-of" in words else state
+        result = subprocess.run(
+            [*command, *state, *words],
+            env=self.site.lab.environ,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            cwd="/",
+        )
+        text = result.stdout + result.stderr
+        assert code is None or result.returncode == code, text
+        return text
+
+    def kubectl(self, *words: str, node: str = "node001", stdin: str = "") -> str:
+        """kubectl on a node, through that node's own proxy."""
+        line = self.site.lab.command("exec", "--name", self.site.lab.name, node, "--", "kubectl")
+        config = self.site.data / "kubernetes" / "default.kubeconfig"
+        local = self.site.folder / "nodes" / node / "root" / "tmp" / "kubeconfig"
+        local.write_text(re.sub(r"server: https://[0-9.]+:", "server: https://127.0.0.1:", config.read_text()))
+        result = subprocess.run(
+            [*line, "--kubeconfig=/tmp/kubeconfig", "--cache-dir=/tmp/kube", "--request-timeout=20s", *words],
+            env=self.site.lab.environ,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def get(self, *words: str, node: str = "node001") -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json", node=node))
+
+    def kernel(self, node: str) -> str:
+        return self.site.on(node, "sh", "-c", _KERNEL)
+
+    def tree_of_head(self) -> str:
+        """Everything that the head knows, but for revisions and times."""
+        return self.site.cmsh("export")
+
+    def assert_as_before(self) -> None:
+        """Nothing is left of a cluster, on no node and not on the head."""
+        for node in NODES:
+            assert self.site.changes(node, self.trees) == {}, node
+            assert self.kernel(node) == self.kernels[node], node
+        assert self.tree_of_head() == self.objects
+        assert not (self.site.data / "kubernetes").exists()
+        assert not (self.site.data / "modulefiles").exists()
+
+
+@pytest.fixture(scope="module")
+def lab(new_lab: Callable[..., Any], look: Callable[..., Any]) -> Iterator[Lab]:
+    binaries.ensure((*packages.TAKEN, *managed.IMAGED), progress=print)
+    made = new_lab("s")
+    before = look(made.name, made.state)
+    site = Site(made, made.ok("up", "--managed", "--nodes", "3").strip())
+    # The four health checks and the networks of a new site are those of a cluster, and go with it.
+    site.cmsh(
+        "network", "remove kube-default-pod", "remove kube-default-service", "healthcheck",
+        "remove KubernetesChildNode", "remove KubernetesComponentsStatus", "remove KubernetesNodesStatus",
+        "remove KubernetesPodsStatus", "/", "commit --wait",
+    )  # fmt: skip
+    lab = Lab(site, {node: site.tree(node) for node in NODES}, {}, "", before)
+    lab = lab._replace(kernels={node: lab.kernel(node) for node in NODES}, objects=lab.tree_of_head())
+    yield lab
+    made.run("down")
+
+
+def _pod(name: str, node: str, *command: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": list(command)}
+    spec = {"nodeName": node, "containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+
+
+def _is_running(lab: Lab, pod: str) -> bool:
+    status = lab.get("pod", pod)["status"]
+    return status["phase"] == "Running" and bool(status.get("podIP"))
+
+
+def test_items_86_to_99_one_command_makes_a_cluster_of_one_control_plane_node_and_two_workers(lab: Lab) -> None:
+    said = lab.setup("-c", str(EXAMPLE), "--on-error-action", "abort")
+    assert "status: completed" in said
+    assert "Installation completed. Pods might still be initializing." in said
+    nodes = {item["metadata"]["name"]: item for item in lab.get("nodes")["items"]}
+    assert set(nodes) == set(NODES)
+    for item in nodes.values():
+        ready = [each["status"] for each in item["status"]["conditions"] if each["type"] == "Ready"]
+        assert ready == ["True"]
+    shown = [line.split()[:3] for line in lab.kubectl("get", "nodes").splitlines()[1:]]
+    assert [words[2] for words in shown] == ["control-plane,master", "worker", "worker"]
+    taints = {name: [each["key"] for each in item["spec"].get("taints", [])] for name, item in nodes.items()}
+    assert taints["node001"] == ["node-role.kubernetes.io/control-plane"]
+    assert taints["node002"] == taints["node003"] == []
+    ranges = [item["spec"]["podCIDR"] for item in nodes.values()]
+    assert len(set(ranges)) == 3 and all(each.endswith("/24") for each in ranges)
+
+
+def test_item_92_kubectl_answers_through_the_proxy_of_every_node(lab: Lab) -> None:
+    for node in NODES:
+        assert lab.kubectl("get", "--raw=/readyz", node=node) == "ok"
+
+
+def test_pods_on_different_nodes_talk_and_cluster_dns_answers_at_the_address_of_item_107(lab: Lab) -> None:
+    server = _pod(
+        "web", "node002", "sh", "-c", "mkdir -p /tmp/w; echo hello > /tmp/w/index.html; httpd -f -p 8080 -h /tmp/w"
+    )
+    client = _pod("client", "node003", "sleep", "3600")
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }
+    items = {"apiVersion": "v1", "kind": "List", "items": [server, client, service]}
+    lab.kubectl("apply", "-f", "-", stdin=json.dumps(items))
+    wait_until(lambda: _is_running(lab, "web") and _is_running(lab, "client"), "both pods run", step_s=0.5)
+    address = lab.get("pod", "web")["status"]["podIP"]
+    script = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080 || true"
+    wait_until(lambda: "hello" in lab.kubectl("exec", "client", "--", "sh", "-c", script), "an answer", step_s=0.5)
+    dns = lab.get("service", "kube-dns", "-n", "kube-system")["spec"]["clusterIP"]
+    assert dns == "10.150.255.254"
+    assert f"nameserver {dns}" in lab.kubectl("exec", "client", "--", "cat", "/etc/resolv.conf")
+    name = "web.default.svc.cluster.local"
+
+    def resolved() -> bool:
+        told = lab.kubectl("exec", "client", "--", "sh", "-c", f"nslookup {name} || true")
+        return lab.get("service", "web")["spec"]["clusterIP"] in told
+
+    wait_until(resolved, "cluster DNS answers", step_s=0.5)
+    script = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {lab.get('service', 'web')['spec']['clusterIP']} 80 || true"
+    wait_until(lambda: "hello" in lab.kubectl("exec", "client", "--", "sh", "-c", script), "the Service", step_s=0.5)
+
+
+def test_items_86_87_91_95_the_head_and_the_nodes_have_what_the_cluster_needs(lab: Lab) -> None:
+    overlays = lab.site.cmsh("configurationoverlay list -d '|'")
+    for name, priority in (("etcd", 500), ("master", 510), ("worker", 500)):
+        assert re.search(rf"kube-default-{name}\|{priority}\|", overlays), overlays
+    assert "kube-default" in lab.site.cmsh("etcd list")
+    found = lab.site.on("node001", "ls", "/etc/kubernetes/pki/default").split()
+    assert {"ca.crt", "apiserver.crt", "apiserver-etcd-client.crt", "sa.key"} <= set(found)
+    text = lab.site.on(
+        "node001", "openssl", "x509", "-in", "/etc/kubernetes/pki/default/apiserver.crt", "-noout", "-text"
+    )
+    assert "DNS:basecm10.eth.cluster" in text and "IP Address:127.0.0.1" in text
+    config = lab.setup("--kubeconfig-of", "default").strip()
+    assert yaml.safe_load(Path(config).read_text())["current-context"] == "kubernetes-admin@default"
+    module = lab.site.data / "modulefiles" / "kubernetes" / "default"
+    (file,) = module.iterdir()
+    assert f'setenv KUBECONFIG "{config}"' in file.read_text()
+    checks = lab.site.cmsh("healthcheck list")
+    assert all(name in checks for name in ("KubernetesChildNode", "KubernetesNodesStatus"))
+
+
+def test_item_111_removal_needs_a_confirmation_and_changes_nothing_without_it(lab: Lab) -> None:
+    said = lab.setup("--remove", code=None)
+    assert "--yes-i-really-mean-it" in said
+    assert lab.kubectl("get", "--raw=/readyz") == "ok"
+
+
+def test_items_113_to_115_removal_has_twenty_stages_and_leaves_nothing(lab: Lab) -> None:
+    said = lab.setup("--remove", "--cluster", "default", "--yes-i-really-mean-it", "--on-error-action", "abort")
+    assert "Executing 20 stages" in said
+    assert "You need to reboot 3 nodes to cleanup the network configuration" in said
+    lab.assert_as_before()
+
+
+def _answers(folder: Path, **changes: Any) -> Path:
+    """A file with the answers of the example, changed."""
+    answers = yaml.safe_load(EXAMPLE.read_text())
+    answers["kubernetes"].update(changes)
+    file = folder / "answers.yaml"
+    file.write_text(yaml.safe_dump(answers))
+    return file
+
+
+def test_item_93_three_control_plane_nodes_answer_while_one_is_switched_off(lab: Lab, tmp_path: Path) -> None:
+    every = {"nodes": list(NODES)}
+    lab.setup("-c", str(_answers(tmp_path, nodes={"masters": every, "workers": every})), "--on-error-action", "abort")
+    shown = [line.split()[:3] for line in lab.kubectl("get", "nodes").splitlines()[1:]]
+    assert [words[1:] for words in shown] == [["Ready", "control-plane,master,worker"]] * 3
+    assert lab.site.is_healthy("node001", 3)
+    lab.site.lab.ok("stop-node", "node001")
+    for node in ("node002", "node003"):
+        for _ in range(10):
+            assert lab.kubectl("get", "--raw=/readyz", node=node) == "ok"
+    lab.kubectl("create", "configmap", "written", "--from-literal=a=b", node="node003")
+    lab.site.lab.ok("start-node", "node001")
+    wait_until(
+        lambda: lab.site.tries("node001", "pgrep", "-x", "kube-apiserver") == 0, "node001 serves again", step_s=1
+    )
+    wait_until(lambda: lab.get("configmap", "written", node="node001")["data"] == {"a": "b"}, "and knows it", step_s=1)
+
+
+def test_three_control_plane_nodes_are_removed_without_a_trace(lab: Lab) -> None:
+    lab.setup("--remove", "--yes-i-really-mean-it", "--on-error-action", "abort")
+    lab.assert_as_before()
+
+
+def test_nothing_is_left_of_the_lab(lab: Lab, look: Callable[..., Any]) -> None:
+    lab.site.lab.ok("down")
+    assert look(lab.site.lab.name, lab.site.lab.state).more_than(lab.machine) == {}
