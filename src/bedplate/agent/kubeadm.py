@@ -51,7 +51,7 @@ _EMPTY = ("/etc/kubernetes/manifests",)
 def command(action: str) -> tuple[str, ...]:
     """The command line of an action."""
     return {
-        "init": ("kubeadm", "init", f"--config={INIT}", "--upload-certs"),
+        "init": ("kubeadm", "init", f"--config={INIT}"),
         "join": ("kubeadm", "join", f"--config={JOIN}"),
         # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
         "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
