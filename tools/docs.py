@@ -28,6 +28,7 @@ from typing import Any, cast
 import click
 import headpages
 import msgspec
+import setuppages
 from eventpages import events_page
 from pagetext import NOTE, options, table, wrapped
 from prometheus_client import CollectorRegistry
@@ -398,6 +399,9 @@ PAGES = {
     "reference/head-entities.md": headpages.entities_page,
     "reference/cmsh.md": headpages.cmsh_page,
     "reference/head-rest.md": headpages.rest_page,
+    "reference/setup-flags.md": setuppages.flags_page,
+    "reference/setup-answers.md": setuppages.answers_page,
+    "../config/setup-answers.schema.json": setuppages.schema_file,
     "pictures/pool.svg": pool_map,
     "pictures/cmsh.svg": shell_session,
 }
@@ -410,7 +414,7 @@ def main(arguments: list[str]) -> int:
     time.tzset()
     stale = []
     for name, make in PAGES.items():
-        text, path = make(), ROOT / "docs" / name
+        text, path = make(), (ROOT / "docs" / name).resolve()
         text = wrapped(text) if path.suffix == ".md" else text
         if path.exists() and path.read_text() == text:
             continue

@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| (\d+) \| \S", re.MULTILINE)
 def numbered() -> dict[int, list[str]]:
     """Tests by the numbers in their names."""
     tests: dict[int, list[str]] = {}
-    for folder in ("agent", "head", "ui", "apps", "cli", "client", "checklist", "lab", "sim"):
+    for folder in ("agent", "head", "ui", "apps", "cli", "client", "checklist", "lab", "setup", "sim"):
         for file in sorted((TESTS / folder).rglob("test_*.py")):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (match := NAME.match(node.name)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -12,12 +13,28 @@ from tests.setup.places import MINIMAL, answers, site
 from tests.setup.test_prechecks import dns, manager, packages
 from tests.setup.tool.driving import Tool
 
-from bedplate.setup.answers import document, fitting
-from bedplate.setup.kubernetes import hardware
+from bedplate.head.folder import datafolder
+from bedplate.setup.answers import aliases, document, fitting
+from bedplate.setup.answers.site import of_tree
+from bedplate.setup.kubernetes import deploy, hardware
+from bedplate.setup.kubernetes.settings import Settings, of_answers
 from bedplate.setup.tool import operations
 from bedplate.setup.tool.flags import FLAGS, GROUPS
+from bedplate.setup.wizard import steps
 
 __all__ = ["tool"]
+
+
+def test_item_50_aliases_let_a_file_fit_a_head_of_another_name() -> None:
+    here, there = site(), site(head="otherhead", category="compute")
+    values = answers(nodes__etcd__head_nodes=["basecm10"], nodes__workers__categories=["default"])
+    saved = document.save(aliases.aliased(fitting.complete(values, here), here))
+    assert "- master" in saved
+    assert "- defaultcategory" in saved
+    assert "basecm10" not in saved
+    loaded = fitting.complete(document.load(saved).values, there)
+    assert loaded["kubernetes"]["nodes"]["etcd"]["head_nodes"] == ["otherhead"]
+    assert fitting.problems(loaded, there) == []
 
 
 def test_item_75_versions_are_listed_newest_first(tool: Tool) -> None:
@@ -38,6 +55,12 @@ def test_item_76_help_lists_every_flag_in_its_group(tool: Tool) -> None:
     for flag in FLAGS:
         word = "-c FILE" if flag.name == "config" else f"--{flag.name}"
         assert re.search(rf"^  (-\w, )?{re.escape(word)}\b", texts[flag.group], re.MULTILINE), flag.name
+
+
+def test_item_77_the_first_screen_has_deploy_and_exit_alone_before_there_is_a_cluster() -> None:
+    assert [each.title for each in steps.operations(site())] == ["Deploy", "Exit"]
+    later = [each.title for each in steps.operations(site(clusters={"default": 10443}))]
+    assert {"Deploy", "Add user", "Exit"} < set(later)
 
 
 def test_item_78_the_name_is_prefilled_and_a_second_cluster_needs_another(tool: Tool) -> None:
@@ -100,6 +123,19 @@ async def test_item_85_without_a_package_index_the_setup_stops(tmp_path: Path) -
     status, printed = await packages(tmp_path, manager(tmp_path, "dnf", 1))
     assert status == "failed"
     assert "Nothing was changed." in printed
+
+
+def test_item_100_the_summary_has_the_url_with_fqdn_and_port(tool: Tool) -> None:
+    async def settings() -> Settings:
+        async with datafolder.open_head(tool.data) as opened:
+            tree = opened.head.tree
+            values = fitting.complete(answers(fqdn="k.example.com", proxy__port=10444), of_tree(tree, "basecm10"))
+            return of_answers(values, tree, "basecm10")
+
+    lines = deploy.summary(asyncio.run(settings()), Path("/kubeconfig"))
+    assert lines[0] == "Installation completed. Pods might still be initializing."
+    assert "- Kubernetes API server: https://k.example.com:10444" in lines
+    assert any(line.startswith("To use kubectl load the module file: kubernetes/default/1.") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`bedplate completion`: what a shell needs to complete the command lines of all programs.
 
-In: the name of a shell. Out: a script for it. Programs with commands (`bedplate`, `cmsh`, the agents) are
-asked by the shell while people type; those with Kubernetes-style flags have their flags in the script.
+In: the name of a shell. Out: a script for it. Programs with commands (`bedplate`, `cmsh`, `cm-kubernetes-setup`, the
+agents) are asked by the shell while people type; those with Kubernetes-style flags have their flags in the script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROGRAMS", "completion"]
 
-ASKED = ("bedplate", "bedplate-agent", "cmsh", "cloudlycke-lb-agent")
+ASKED = ("bedplate", "bedplate-agent", "cm-kubernetes-setup", "cmsh", "cloudlycke-lb-agent")
 MANAGERS = tuple(f"{cloud}-cloud-controller-manager" for cloud in ("nvidia-bmm", "oxide", "cloudlycke"))
 PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node")
 SHELLS = ("bash", "zsh", "fish")
@@ -36,7 +36,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.option("--program", type=click.Choice(PROGRAMS), help="Only for this program.  [default: all]")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, program: str | None) -> None:
-    """Print a completion script for SHELL: for bedplate, cmsh, the agents, managers, ipam-controller and ipam-node."""
+    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, managers, ipam-controller
+    and ipam-node."""
     for name in PROGRAMS if program is None else (program,):
         click.echo(_asked(ctx, shell, name) if name in ASKED else _listed(shell, name, _flags(name)))
 

@@ -17,6 +17,7 @@ MODULES = {
     "apiserver": ("re2", "rich"),
     "etcd": ("grpc",),
     "head": ("immutables", "jinja2", "prompt_toolkit"),
+    "setup": ("rich", "textual"),
 }
 
 

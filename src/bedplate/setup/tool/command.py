@@ -128,9 +128,17 @@ def _performer(action: str) -> Callable[[str, Mapping[str, Any]], int]:
         from bedplate.setup.tool import people
 
         return people.perform
+    return _operate
+
+
+def _operate(action: str, values: Mapping[str, Any]) -> int:
     from bedplate.setup.tool import operations
 
-    return lambda action, values: asyncio.run(operations.perform(action, values))
+    try:
+        return asyncio.run(operations.perform(action, values))
+    except operations.Another as chosen:
+        # What has a value on the command line is asked for.
+        return _performer(chosen.action)(chosen.action, {**values, chosen.action.replace("-", "_"): True})
 
 
 command = _Command(

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bedplate
-from bedplate.core import errors
+from bedplate.core import errors, extras
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.setup import prechecks
-from bedplate.setup.answers import declaration, document, fitting
+from bedplate.setup.answers import aliases, declaration, document, fitting
 from bedplate.setup.answers import site as sites
 from bedplate.setup.engine import lock, order
 from bedplate.setup.engine.events import Line, Output
-from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinished
+from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinished, write_atomically
 from bedplate.setup.engine.reporter import Reporter
 from bedplate.setup.engine.run import EXIT_CODES, Run
 from bedplate.setup.engine.stage import Stage
 from bedplate.setup.services import Services
 from bedplate.setup.tool import heads, output
 
-__all__ = ["perform"]
+__all__ = ["Another", "perform"]
 
 TITLE = "Kubernetes Setup"
 _OVERRIDES = {
@@ -58,9 +59,10 @@ class Operation:
     async def perform(self, action: str) -> int:
         answers = None
         if action == "deploy":
-            answers = self._answers()
-            if answers is None:
-                return 0
+            if self._values["config"] is not None:
+                answers = self._answers()
+            else:
+                self._check_attended()
         elif action == "remove" and not (self._values["yes_i_really_mean_it"] or self._values["plan"]):
             raise errors.Invalid(
                 "removing a cluster destroys everything in it; nothing was changed",
@@ -72,7 +74,11 @@ class Operation:
                 is_allowed = bool(self._values["allow_running_from_secondary"])
                 await heads.check_standing(reached.backend, is_allowed=is_allowed)
                 site = sites.of_tree(reached.backend.tree, reached.backend.name)
+                if action == "deploy" and answers is None:
+                    action, answers = await self._ask(reporter, site)
                 match action:
+                    case "exit":
+                        return 0
                     case "deploy":
                         assert answers is not None
                         return await self._deploy(reporter, reached, site, answers)
@@ -83,16 +89,40 @@ class Operation:
 
     # Deploying
 
-    def _answers(self) -> document.Answers | None:
-        file: pathlib.Path | None = self._values["config"]
-        if file is None:
-            raise errors.Invalid("no answers were given", hint="give them with -c FILE")
+    def _answers(self) -> document.Answers:
+        file: pathlib.Path = self._values["config"]
+        if self._values["store_name_aliases"]:
+            raise errors.Invalid("--store-name-aliases is about what the wizard saves", hint="leave out -c")
         try:
             content = file.read_bytes()
         except OSError as err:
             raise errors.Invalid(f"{file} cannot be read: {err.strerror}") from err
         loaded = document.load(content, str(file))
         return document.Answers(self._overridden(loaded.values), loaded.lines)
+
+    def _check_attended(self) -> None:
+        """Refuse to ask where nobody could answer."""
+        if not (sys.stdin.isatty() and sys.stdout.isatty()) or self._values["json"]:
+            raise errors.Invalid("no answers were given", hint="give them with -c FILE, or run this at a terminal")
+        extras.require("the wizard of cm-kubernetes-setup", "setup")
+
+    async def _ask(self, reporter: Reporter, site: sites.Site) -> tuple[str, document.Answers | None]:
+        """Run the wizard: what is to be done, and with which answers."""
+        from bedplate.setup.wizard.app import Wizard
+
+        start = self._overridden(document.defaults())
+        is_interrupted = any(True for _ in unfinished(self._state))
+        outcome = await Wizard(site, start, is_interrupted=is_interrupted).run_async()
+        if outcome is None or outcome.action == "exit":
+            return "exit", None
+        if outcome.action not in ("deploy", "save"):
+            # Not within this loop, and with the head closed: the other actions open what they need.
+            raise Another(outcome.action)
+        answers = _stamped(outcome.answers, self._clock)
+        saved = aliases.aliased(answers, site) if self._values["store_name_aliases"] else answers
+        write_atomically(pathlib.Path(outcome.file), document.save(saved).encode())
+        reporter.emit(Line(f"The answers are in {outcome.file}"))
+        return ("deploy", document.Answers(answers, {})) if outcome.action == "deploy" else ("exit", None)
 
     def _overridden(self, answers: dict[str, Any]) -> dict[str, Any]:
         for flag, path in _OVERRIDES.items():
@@ -116,7 +146,7 @@ class Operation:
         cluster = answers["kubernetes"]["name"]
         self._refuse_unfinished(cluster)
         fitting.check(answers, site, given.lines, str(self._values["config"] or "the answers"))
-        answers["meta"] = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, **answers["meta"]}
+        answers = _stamped(answers, self._clock)
         stages = deployment(answers, site)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
@@ -205,6 +235,21 @@ class Operation:
         return lock.hold(self._state, lock.Holder(os.getpid(), since, what))
 
 
+class Another(Exception):
+    """Somebody chose another action of the program in the wizard."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(action)
+        self.action = action
+
+
+def _stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    """With who wrote them and when, unless that is known."""
+    now = clock.now().astimezone().isoformat(timespec="seconds")
+    meta = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, "timestamp": now}
+    return {**answers, "meta": {**meta, **answers["meta"]}}
+
+
 def deployment(answers: Mapping[str, Any], site: sites.Site) -> list[Stage]:
     """The stages of a deployment, without those that the answers skip."""
     from bedplate.setup.kubernetes import deploy
@@ -257,7 +302,5 @@ async def _kubeconfig_of(values: Mapping[str, Any]) -> int:
 
     async with heads.reach(values) as reached:
         path = await path_of(reached.backend, values["kubeconfig_of"], reached.data)
-    import sys
-
     sys.stdout.write(f"{path}\n")
     return 0

@@ -1,0 +1,179 @@
+"""The wizard at a terminal that Textual drives. What is shown comes some messages after a key, and is waited for."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.setup.places import site
+from tests.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, OptionList, Static
+
+from bedplate.setup.answers import declaration, document, fitting
+from bedplate.setup.wizard.app import Wizard
+from bedplate.setup.wizard.steps import Outcome
+
+SIZE = (110, 60)
+
+
+def wizard(**about: Any) -> Wizard:
+    return Wizard(site(**about), document.defaults())
+
+
+async def shown(app: Wizard, title: str, widget: str) -> None:
+    """Return once the page of that title is there, with its widget."""
+    await until(lambda: app.screen.sub_title == title and bool(app.screen.query(widget)), f"the page {title}")
+
+
+async def show(app: Wizard, title: str) -> None:
+    """Go to the page of that title at once."""
+    await until(lambda: bool(app.screen.query(OptionList)), "the first page")
+    app.go_to(next(index for index, page in enumerate(app.steps.screens) if page.title == title))
+    await shown(app, title, "Button")
+
+
+def value(app: Wizard, name: str) -> Input:
+    return app.screen.query_one(f"#kubernetes-{name}", Input)
+
+
+def text(app: Wizard, name: str) -> str:
+    return str(app.screen.query_one(name, Static).content)
+
+
+async def walk(app: Wizard, pilot: Pilot[Outcome]) -> tuple[list[str], list[str]]:
+    """Answer every page up to the summary; their titles and helps."""
+    typed = {
+        "Control-plane nodes": ("nodes-masters-nodes", "node001"),
+        "Worker nodes": ("nodes-workers-nodes", "node00[2-3]"),
+    }
+    titles, helps = [], []
+    for page in app.steps.screens[:-1]:
+        await shown(app, page.title, "#next")
+        titles.append(page.title)
+        helps += [str(each.content) for each in app.screen.query(".help").results(Static)]
+        if page.title in typed:
+            name, answer = typed[page.title]
+            value(app, name).value = answer
+            await until(functools.partial(is_taken, app, name), "the answer is taken")
+        await pilot.press("ctrl+n")
+    await shown(app, "Summary", "#deploy")
+    return titles, helps
+
+
+def question(name: str) -> declaration.Field:
+    return declaration.by_path()[f"kubernetes.{name.replace('-', '.')}"]
+
+
+def is_taken(app: Wizard, name: str) -> bool:
+    return app.steps.text(question(name)) != ""
+
+
+async def test_answers_are_asked_in_order_and_given_to_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = wizard()
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: bool(app.screen.query(OptionList)), "the first page")
+        await pilot.press("enter")
+        titles, helps = await walk(app, pilot)
+        app.screen.query_one("#deploy", Button).press()
+        await until(lambda: app.return_value is not None, "the wizard ends")
+    assert titles == [page.title for page in app.steps.screens[:-1]]
+    asked = [each for page in app.steps.screens for each in app.steps.fields(page)]
+    assert all(text.startswith(each.help) for text, each in zip(helps, asked, strict=True))
+    assert app.return_value is not None
+    assert (app.return_value.action, app.return_value.file) == ("deploy", "kubernetes-default.yaml")
+    assert fitting.members(app.return_value.answers, site()).workers == ("node002", "node003")
+    assert document.load(document.save(app.return_value.answers)).values == app.return_value.answers
+
+
+async def test_a_wrong_value_is_told_while_it_is_typed_and_stops_next() -> None:
+    app = wizard()
+    async with app.run_test(size=SIZE) as pilot:
+        await show(app, "Networking")
+        depth = len(app.screen_stack)
+        value(app, "networks-pod").value = "10.141.0.0/17"
+        place = "#problem-kubernetes-networks-pod"
+        await until(lambda: "overlaps the network internalnet" in text(app, place), "the problem is told")
+        await pilot.press("ctrl+n")
+        value(app, "networks-pod").value = "172.20.0.0/16"
+        await until(lambda: text(app, place) == "", "the problem is gone")
+        await pilot.press("ctrl+n")
+        await shown(app, "Expose API", "#next")
+        assert len(app.screen_stack) == depth + 1
+
+
+async def test_back_keeps_what_was_typed() -> None:
+    app = wizard()
+    async with app.run_test(size=SIZE) as pilot:
+        await show(app, "Networking")
+        value(app, "name").value = "second"
+        await until(lambda: app.steps.text(question("name")) == "second", "the answer is taken")
+        await pilot.press("ctrl+n")
+        await shown(app, "Expose API", "#next")
+        await pilot.press("escape")
+        await shown(app, "Networking", "#kubernetes-name")
+        assert value(app, "name").value == "second"
+
+
+async def test_another_name_changes_the_prefilled_networks_that_are_shown() -> None:
+    app = wizard(networks={"kube-default-pod": "172.29.0.0/16"})
+    async with app.run_test(size=SIZE):
+        await show(app, "Networking")
+        value(app, "name").value = "second"
+        await until(lambda: value(app, "networks-pod").value == "172.30.0.0/16", "the network follows")
+
+
+async def test_a_question_appears_when_it_applies() -> None:
+    app = wizard()
+    async with app.run_test(size=SIZE):
+        await show(app, "Network plugin")
+        manifest = app.screen.query_one("#question-kubernetes-cni_manifest")
+        await until(lambda: not manifest.display, "it does not apply yet")
+        app.steps.type(question("cni"), "calico")
+        value(app, "cni_manifest").value = "/tmp/calico.yaml"
+        await until(lambda: manifest.display, "it applies")
+
+
+async def test_the_summary_shows_and_saves() -> None:
+    app = wizard()
+    app.steps.type(question("nodes-masters-nodes"), "node001")
+    async with app.run_test(size=SIZE):
+        await show(app, "Summary")
+        app.screen.query_one("#show", Button).press()
+        await until(lambda: "masters:" in text(app, "#config"), "the answers are shown")
+        app.screen.query_one("#save", Button).press()
+        await until(lambda: app.return_value is not None, "the wizard ends")
+    assert app.return_value is not None
+    assert (app.return_value.action, app.return_value.file) == ("save", "kubernetes-default.yaml")
+
+
+async def test_the_summary_refuses_answers_with_problems_and_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    app = wizard()
+    async with app.run_test(size=SIZE):
+        await show(app, "Summary")
+        app.screen.query_one("#deploy", Button).press()
+        await until(lambda: "at least one control-plane node is needed" in text(app, "#problem"), "the problem is told")
+        app.steps.type(question("nodes-masters-nodes"), "node001")
+        app.screen.query_one("#file", Input).value = str(tmp_path / "absent" / "file.yaml")
+        app.screen.query_one("#save", Button).press()
+        await until(lambda: "cannot be written" in text(app, "#problem"), "the file is refused")
+        assert app.return_value is None
+
+
+@pytest.mark.parametrize("clusters", [{}, {"default": 10443}])
+async def test_the_first_screen_offers_operations(clusters: dict[str, int]) -> None:
+    app = wizard(clusters=clusters)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: bool(app.screen.query(OptionList)), "the first page")
+        options = app.screen.query_one(OptionList)
+        names = [options.get_option_at_index(index).id for index in range(options.option_count)]
+        later = ["add-user", "list-users", "list-operators"] if clusters else []
+        assert names == ["deploy", *later, "exit"]
+        await pilot.press("end", "enter")
+        await until(lambda: app.return_value is not None, "the wizard ends")
+    assert app.return_value == Outcome("exit")
