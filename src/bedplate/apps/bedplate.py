@@ -25,6 +25,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or explain the state of a node."),
     "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, allocations, and explanations."),
+    "jupyter": (f"{_CLI}.jupyter", "jupyter", "Jupyter kernels in pods: manifests of the operator, kernelspecs."),
     "head": (
         f"{_CLI}.head.command",
         "head",

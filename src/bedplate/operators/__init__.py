@@ -1,0 +1,1 @@
+"""Operators: programs that turn custom resources into what people run on a cluster."""
