@@ -87,9 +87,8 @@ class Sidecar:
     def _parameters(self, connection: Connection) -> dict[str, Any]:
         """The kernel's connection with the sidecar's ports."""
         ports = {f"{name}_port": port for name, port in self.ports.items()}
-        shared = {
-            name: connection.raw[name] for name in ("key", "signature_scheme", "kernel_name") if name in connection.raw
-        }
+        kept = ("key", "signature_scheme", "kernel_name")
+        shared: dict[str, Any] = {name: value for name, value in connection.raw.items() if name in kept}
         own = {"kernel_id": self._where.kernel_id, "comm_port": self.gateway.port, "transport": "tcp"}
         return {**shared, **ports, **own}
 
