@@ -45,7 +45,8 @@ def execute(client: BlockingKernelClient, code: str) -> dict[str, Any]:
         output_hook=note,
         stdin_hook=lambda message: client.input("typed"),
     )
-    return {"status": reply["content"]["status"], "output": "".join(output), "ename": reply["content"].get("ename")}
+    text, content = "".join(output), reply["content"]
+    return {"status": content["status"], "output": text[:1000], "length": len(text), "ename": content.get("ename")}
 
 
 def interrupt(client: BlockingKernelClient, code: str) -> dict[str, Any]:

@@ -88,14 +88,14 @@ async def test_a_client_executes_interrupts_completes_and_answers(start: Start, 
     async with start() as running, kernel(tmp_path, running.path):
         await asyncio.wait_for(running.sidecar.is_serving.wait(), DEADLINE_S)
         async with client(tmp_path, running) as outside:
-            assert await outside.do("execute", "6 * 7") == {"status": "ok", "output": "42", "ename": None}
+            assert (await outside.do("execute", "6 * 7"))["output"] == "42"
             assert (await outside.do("execute", "print(input('name? '))"))["output"] == "typed\n"
             assert (await outside.do("execute", "1 / 0"))["ename"] == "ZeroDivisionError"
             loop = "import time\\nprint('began', flush=True)\\nwhile True: time.sleep(0.01)"
             assert await outside.do("interrupt", loop) == {"status": "error", "ename": "KeyboardInterrupt"}
             assert "import" in (await outside.do("complete", "impor"))["matches"]
             big = await outside.do("execute", "print('x' * 2_000_000)")
-            assert len(big["output"]) == 2_000_001
+            assert (big["status"], big["length"]) == ("ok", 2_000_001)
 
 
 async def test_two_clients_share_a_kernel_and_each_gets_its_own_answers(start: Start, tmp_path: Path) -> None:
@@ -110,16 +110,15 @@ async def test_two_clients_share_a_kernel_and_each_gets_its_own_answers(start: S
 
 
 async def test_a_kernel_that_is_started_again_serves_the_same_client(start: Start, tmp_path: Path) -> None:
-    async with start() as running:
-        async with kernel(tmp_path, running.path) as first:
-            await asyncio.wait_for(running.sidecar.is_serving.wait(), DEADLINE_S)
-            async with client(tmp_path, running) as outside:
-                await outside.do("execute", "x = 1")
-                content = running.path.read_text()
-                assert (await outside.do("shutdown"))["status"] == "ok"
-                await asyncio.wait_for(first.wait(), DEADLINE_S)
-                # The file of a kernel that ended is removed by it; the next one is to have the same key.
-                running.path.write_text(content)
-                async with kernel(tmp_path, running.path):
-                    assert (await outside.do("wait"))["ready"]
-                    assert (await outside.do("execute", "print('x' in dir())"))["output"] == "False\n"
+    async with start() as running, kernel(tmp_path, running.path) as first:
+        await asyncio.wait_for(running.sidecar.is_serving.wait(), DEADLINE_S)
+        async with client(tmp_path, running) as outside:
+            await outside.do("execute", "x = 1")
+            content = running.path.read_text()
+            assert (await outside.do("shutdown"))["status"] == "ok"
+            await asyncio.wait_for(first.wait(), DEADLINE_S)
+            # The file of a kernel that ended is removed by it; the next one is to have the same key.
+            running.path.write_text(content)
+            async with kernel(tmp_path, running.path):
+                assert (await outside.do("wait"))["ready"]
+                assert (await outside.do("execute", "print('x' in dir())"))["output"] == "False\n"
