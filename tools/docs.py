@@ -47,6 +47,8 @@ from bedplate.ipam import addresses, pools
 from bedplate.ipam.controller import options as ipam_controller
 from bedplate.ipam.node import metrics as ipam_metrics
 from bedplate.ipam.node import options as ipam_node
+from bedplate.operators.jupyter import options as jupyter_operator
+from bedplate.operators.jupyter.sidecar import options as jupyter_sidecar
 from bedplate.ipam.node.reservations import Usage
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -155,6 +157,20 @@ def ipam_flags_page() -> str:
             *flag_tables(ipam_controller.GROUPS, ipam_controller.Options(), "###"),
             "## `ipam-node`\n",
             *flag_tables(ipam_node.GROUPS, ipam_node.Options(), "###"),
+        ]
+    )
+
+
+def jupyter_flags_page() -> str:
+    return "\n".join(
+        [
+            f"{NOTE}\n# Flags of the Jupyter kernel operator\n\n"
+            "In the syntax of Kubernetes programs: `--a b`, `--a=b`, booleans `--a` or `--a=false`. "
+            "Each program prints this as `--help`.\n",
+            "## `jupyter-kernel-operator`\n",
+            *flag_tables(jupyter_operator.GROUPS, jupyter_operator.Options(), "###"),
+            "## `cmjksidecar`\n",
+            *flag_tables(jupyter_sidecar.GROUPS, jupyter_sidecar.Options(), "###"),
         ]
     )
 
@@ -391,6 +407,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/manager-flags.md": flags_page,
     "reference/ipam-flags.md": ipam_flags_page,
+    "reference/jupyter-flags.md": jupyter_flags_page,
     "reference/errors-and-exit-codes.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,

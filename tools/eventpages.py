@@ -14,7 +14,7 @@ from pathlib import Path
 from pagetext import NOTE, table
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "bedplate"
-FOLDERS = ("cloud", "ipam", "runtime", "sim")
+FOLDERS = ("cloud", "ipam", "operators", "runtime", "sim")
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*")
 TYPES = {"Normal", "Warning"}
 # Functions that take a reason; `Kind` has that of a pool's kind.
@@ -210,6 +210,21 @@ EVENTS: dict[str, tuple[str, str, str, str, str]] = {
         "Warning",
         "What the pool's status says about this node cannot be used.",
         "Read the message; `bedplate ipam explain POOL`.",
+    ),
+    "Created": ("`jupyter-kernel-operator`", "CMJupyterKernel", "Normal", "The pod of a kernel was created.", ""),
+    "Refused": (
+        "`jupyter-kernel-operator`",
+        "CMJupyterKernel",
+        "Warning",
+        "The pod of a kernel is not created: it asks for privileges, or the API server refuses it.",
+        "Change the fields that the message names.",
+    ),
+    "Stopped": (
+        "`jupyter-kernel-operator`",
+        "CMJupyterKernel",
+        "Normal",
+        "The kernel or its sidecar stopped; the resource and all that it made are removed.",
+        "The operator's log has what the containers wrote.",
     ),
     "FailedScheduling": ("`bedplate up`, `sim nodes`", "Pod", "Warning", "No simulated node takes the pod.", ""),
 }

@@ -1,8 +1,7 @@
 """The gateway's side of the conversation with a kernel's sidecar: signed pings, one a second, and the end.
 
-In: the sidecar's address, the kernel's key once it is known. Out: JSON lines on a TCP connection. Standard library
-only.
-The protocol is described in docs/designs/0018-jupyter-sidecar.md.
+In: the sidecar's address, the kernel's key once it is known. Out: JSON lines on a TCP connection, as
+docs/designs/0018-jupyter-sidecar.md describes them. Standard library only.
 """
 
 from __future__ import annotations
