@@ -47,9 +47,9 @@ from bedplate.ipam import addresses, pools
 from bedplate.ipam.controller import options as ipam_controller
 from bedplate.ipam.node import metrics as ipam_metrics
 from bedplate.ipam.node import options as ipam_node
+from bedplate.ipam.node.reservations import Usage
 from bedplate.operators.jupyter import options as jupyter_operator
 from bedplate.operators.jupyter.sidecar import options as jupyter_sidecar
-from bedplate.ipam.node.reservations import Usage
 
 ROOT = Path(__file__).resolve().parent.parent
 # What each variable is for. The code says where it is read; a variable that is missing here stops the generator.
