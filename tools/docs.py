@@ -49,6 +49,8 @@ from bedplate.ipam.controller import options as ipam_controller
 from bedplate.ipam.node import metrics as ipam_metrics
 from bedplate.ipam.node import options as ipam_node
 from bedplate.ipam.node.reservations import Usage
+from bedplate.operators.jupyter import options as jupyter_operator
+from bedplate.operators.jupyter.sidecar import options as jupyter_sidecar
 from bedplate.operators.permissions import crds as permission_kinds
 from bedplate.operators.permissions import options as permission_options
 
@@ -194,6 +196,20 @@ def _type_of(field: dict[str, Any]) -> str:
 
 def _shown(default: Any) -> str:
     return default if default == "required" else f"`{msgspec.json.encode(default).decode()}`"
+
+
+def jupyter_flags_page() -> str:
+    return "\n".join(
+        [
+            f"{NOTE}\n# Flags of the Jupyter kernel operator\n\n"
+            "In the syntax of Kubernetes programs: `--a b`, `--a=b`, booleans `--a` or `--a=false`. "
+            "Each program prints this as `--help`.\n",
+            "## `jupyter-kernel-operator`\n",
+            *flag_tables(jupyter_operator.GROUPS, jupyter_operator.Options(), "###"),
+            "## `cmjksidecar`\n",
+            *flag_tables(jupyter_sidecar.GROUPS, jupyter_sidecar.Options(), "###"),
+        ]
+    )
 
 
 def flags_page() -> str:
@@ -429,6 +445,7 @@ PAGES = {
     "reference/manager-flags.md": flags_page,
     "reference/ipam-flags.md": ipam_flags_page,
     "reference/permissions.md": permissions_page,
+    "reference/jupyter-flags.md": jupyter_flags_page,
     "reference/errors-and-exit-codes.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,

@@ -226,6 +226,21 @@ EVENTS: dict[str, tuple[str, str, str, str, str]] = {
         "What the pool's status says about this node cannot be used.",
         "Read the message; `bedplate ipam explain POOL`.",
     ),
+    "Created": ("`jupyter-kernel-operator`", "CMJupyterKernel", "Normal", "The pod of a kernel was created.", ""),
+    "Refused": (
+        "`jupyter-kernel-operator`",
+        "CMJupyterKernel",
+        "Warning",
+        "The pod of a kernel is not created: it asks for privileges, or the API server refuses it.",
+        "Change the fields that the message names.",
+    ),
+    "Stopped": (
+        "`jupyter-kernel-operator`",
+        "CMJupyterKernel",
+        "Normal",
+        "The kernel or its sidecar stopped; the resource and all that it made are removed.",
+        "The operator's log has what the containers wrote.",
+    ),
     "FailedScheduling": ("`bedplate up`, `sim nodes`", "Pod", "Warning", "No simulated node takes the pod.", ""),
 }
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
         "permissions",
         "People on a cluster: what the permission manager needs there.",
     ),
+    "jupyter": (f"{_CLI}.jupyter", "jupyter", "Jupyter kernels in pods: manifests of the operator, kernelspecs."),
     "head": (
         f"{_CLI}.head.command",
         "head",

@@ -20,7 +20,8 @@ __all__ = ["PROGRAMS", "completion"]
 
 ASKED = ("bedplate", "bedplate-agent", "cm-kubernetes-setup", "cmsh", "cloudlycke-lb-agent")
 MANAGERS = tuple(f"{cloud}-cloud-controller-manager" for cloud in ("nvidia-bmm", "oxide", "cloudlycke"))
-PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node", "permissions-manager")
+JUPYTER = ("jupyter-kernel-operator", "cmjksidecar")
+PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node", "permissions-manager", *JUPYTER)
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -36,8 +37,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.option("--program", type=click.Choice(PROGRAMS), help="Only for this program.  [default: all]")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, program: str | None) -> None:
-    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, managers and
-    controllers."""
+    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, managers and all other
+    programs."""
     for name in PROGRAMS if program is None else (program,):
         click.echo(_asked(ctx, shell, name) if name in ASKED else _listed(shell, name, _flags(name)))
 
@@ -58,6 +59,11 @@ def _flags(program: str) -> Sequence[Flag]:
         from bedplate.cloud.manager import options as manager
 
         return flags.all_flags(manager.GROUPS)
+    if program in JUPYTER:
+        from bedplate.operators.jupyter import options as operator
+        from bedplate.operators.jupyter.sidecar import options as sidecar
+
+        return flags.all_flags(operator.GROUPS if program == JUPYTER[0] else sidecar.GROUPS)
     if program == "ipam-controller":
         from bedplate.ipam.controller import options as controller
 

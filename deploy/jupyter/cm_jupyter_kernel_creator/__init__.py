@@ -1,0 +1,1 @@
+"""What Jupyter Enterprise Gateway needs to start kernels as CMJupyterKernels."""

@@ -1,0 +1,1 @@
+"""Process proxies of Jupyter Enterprise Gateway."""

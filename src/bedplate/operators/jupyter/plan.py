@@ -1,0 +1,173 @@
+"""What a kernel needs next.
+
+In: a CMJupyterKernel, its pod and whether it has its Service, as far as the caches know. Out: one step, and the status
+to show. Pure; `controller.py` carries steps out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bedplate.api import meta
+from bedplate.api.resources import PODS
+from bedplate.operators.jupyter import names, objects
+from bedplate.operators.jupyter.kernel import Kernel
+
+__all__ = ["POD_VIEWS", "End", "Keep", "Look", "Make", "PodView", "Refuse", "Step", "plan", "status"]
+
+REFUSED, PENDING, RUNNING = "Refused", "Pending", "Running"
+
+
+class _Terminated(meta.Model, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Waiting(meta.Model, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(meta.Model, frozen=True):
+    waiting: _Waiting | None = None
+    terminated: _Terminated | None = None
+
+
+class ContainerView(meta.Model, frozen=True):
+    """What is read of a container's status."""
+
+    name: str = ""
+    ready: bool = False
+    state: _State = _State()
+
+
+class _PodStatus(meta.Model, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = meta.field("podIP")
+    container_statuses: tuple[ContainerView, ...] = ()
+    init_container_statuses: tuple[ContainerView, ...] = ()
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class PodView(meta.Object, frozen=True):
+    """What is read of a kernel's pod."""
+
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def owner(self) -> meta.OwnerReference | None:
+        """The kernel's resource."""
+        return self.metadata.controller
+
+
+POD_VIEWS = PODS.with_model(PodView)
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Create these kinds, in this order."""
+
+    kinds: tuple[str, ...] = ("Service", "ConfigMap", "Secret", "Pod")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The kernel is over: gather what its containers wrote, and remove everything."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The pod that was made is not in the cache: ask the server whether it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Nothing is made."""
+
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nothing to do but to show the state."""
+
+    note: str = field(default="")
+
+
+Step = Make | End | Look | Refuse | Keep
+
+
+def plan(kernel: Kernel, pod: PodView | None, has_service: bool) -> Step:
+    """The next step of a kernel that is not being deleted."""
+    if pod is None:
+        if kernel.status.pod_name:
+            return Look()
+        problems = objects.problems(kernel)
+        return Refuse(tuple(problems)) if problems else Make()
+    if why := ended(pod):
+        return End(why)
+    if pod.metadata.is_deleting:
+        return Keep("the pod is being deleted")
+    if not has_service:
+        return Make(("Service",))
+    made_of = pod.metadata.annotation(names.ANNOTATION_SPEC)
+    if made_of != kernel.spec.checksum:
+        return Keep("the spec changed after the pod was made: delete the resource and create it again")
+    return Keep()
+
+
+def ended(pod: PodView) -> str:
+    """Why this kernel is over; empty while it is not.
+
+    It is when its sidecar stopped, which is how the sidecar says that the gateway is gone, or when all else stopped.
+    """
+    states = ((one.name, one.state.terminated) for one in pod.status.container_statuses)
+    stopped = {name: state for name, state in states if state is not None}
+    sidecar = stopped.get(names.SIDECAR)
+    if sidecar is not None:
+        return f"container {names.SIDECAR} stopped with exit code {sidecar.exit_code}"
+    others = [one.name for one in pod.status.container_statuses if one.name != names.SIDECAR]
+    if others and all(name in stopped for name in others):
+        codes = ", ".join(f"{name} stopped with exit code {view.exit_code}" for name, view in stopped.items())
+        return f"container {codes}"
+    if pod.status.phase in ("Failed", "Succeeded"):
+        return f"pod {pod.status.phase}: {pod.status.reason or 'no reason given'}"
+    return ""
+
+
+def status(kernel: Kernel, pod: PodView | None, problems: Sequence[str] = (), note: str = "") -> dict[str, Any]:
+    """The status to show, without the time of its last change."""
+    name = objects.name_of(kernel)
+    phase, ready, reason, message = _state(pod, problems)
+    shown: dict[str, Any] = {"phase": phase, "observedGeneration": kernel.metadata.generation}
+    if pod is not None:
+        shown |= {"podName": pod.name, "serviceName": name, "configMapName": name, "secretName": name}
+        if pod.status.pod_ip:
+            shown["address"] = pod.status.pod_ip
+    text = "; ".join(filter(None, (message, note)))
+    condition = {"type": "Ready", "status": ready, "reason": reason, "message": text}
+    return shown | {"conditions": [condition | {"observedGeneration": kernel.metadata.generation}]}
+
+
+def _state(pod: PodView | None, problems: Sequence[str]) -> tuple[str, str, str, str]:
+    if problems:
+        return REFUSED, "False", "Refused", "; ".join(problems)
+    if pod is None:
+        return PENDING, "False", "Pending", "the pod is not created yet"
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    if pod.status.phase == "Running" and all(one.ready for one in pod.status.container_statuses):
+        return RUNNING, "True", "Running", ""
+    waiting = [
+        f"container {one.name} waits: {one.state.waiting.reason} {one.state.waiting.message}".rstrip()
+        for one in containers
+        if one.state.waiting is not None
+    ]
+    unscheduled = [one.message for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False"]
+    return PENDING, "False", "Pending", "; ".join([*unscheduled, *waiting]) or "the pod is starting"
