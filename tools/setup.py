@@ -47,6 +47,7 @@ PACKAGES = {
     "nginx": "nginx",
     "/usr/lib/nginx/modules/ngx_stream_module.so": "libnginx-mod-stream",
     "rsync": "rsync",
+    "rpm": "rpm",
     "tmux": "tmux",
     "chromium": "chromium",
 }

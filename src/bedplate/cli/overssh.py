@@ -90,7 +90,7 @@ class Package(NamedTuple):
         """Raises `Invalid` for a file that is none."""
         kinds = {"": _ARCHIVE, "dpkg": _DEBIAN, "rpm": _RPM}
         matches = ((kind, pattern.fullmatch(path.name)) for kind, pattern in kinds.items())
-        kind, match = next((found for found in matches if found[1]), ("", None))
+        kind, match = next((pair for pair in matches if pair[1]), ("", None))
         if match is None:
             raise errors.Invalid(
                 f"{path} is not named like a package of the agent",

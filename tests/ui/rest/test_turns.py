@@ -42,7 +42,7 @@ async def test_two_nodes_take_turns(server: Served, client: HeadClient) -> None:
 
 
 async def test_a_node_takes_only_turns_of_groups_that_it_has_a_service_in(server: Served, client: HeadClient) -> None:
-    """Else one that somebody has taken over could stop the restarts of all others."""
+    """Else a compromised one could stop the restarts of all others."""
     async with server.client("node001") as one:
         for group in ("etcd:other", "kube-default", "etcd:kube-defaul"):
             with pytest.raises(errors.Denied, match="has no service that takes turns with"):
