@@ -38,7 +38,7 @@ __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 
 COMPONENT = "cloud-node-controller"
 CONTESTED_RETRY_S = 60.0
-ECHO_TIMEOUT_S = 1.0
+ECHO_TIMEOUT_S = 0.25
 """How long the addresses wait at most for the watch to show the first write."""
 log = logging.get_logger("cloud.node")
 
