@@ -67,7 +67,7 @@ class Joined:
     server_cpu_s: float = 0.0
     """Of the API server and etcd, until the last node was initialised."""
     all_cpu_s: float = 0.0
-    """Of these, the manager, the simulated cloud and whoever creates and watches the nodes."""
+    """Of these, the manager, the simulated cloud and the benchmark itself."""
 
 
 @dataclass(slots=True)
