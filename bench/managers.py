@@ -24,8 +24,9 @@ STOP_DEADLINE_S = 30.0
 ORIGINAL = "oxide-cloud-controller-manager"
 # No election and no port: the same for all, so that they can take turns without waiting for each other's lease.
 COMMON = ("--leader-elect=false", "--secure-port=0")
+DEFAULTS = "defaults"
 SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "defaults": ((), ()),
+    DEFAULTS: ((), ()),
     "16 workers, 500 QPS": (
         ("--concurrent-node-syncs=16", "--kube-api-qps=500", "--kube-api-burst=500"),
         ("--event-qps=500",),

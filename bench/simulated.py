@@ -43,6 +43,7 @@ class Cloud:
     url: str
     token: str
     project: str
+    pid: int
 
     @property
     def environ(self) -> dict[str, str]:
@@ -101,7 +102,8 @@ async def _serve(count: int) -> None:
     async with OxideCloud() as cloud:
         for number in range(count):
             cloud.add(name(number))
-        print(json.dumps({"url": cloud.url, "token": cloud.token, "project": cloud.project}), flush=True)
+        where = {"url": cloud.url, "token": cloud.token, "project": cloud.project, "pid": os.getpid()}
+        print(json.dumps(where), flush=True)
         await asyncio.Event().wait()
 
 

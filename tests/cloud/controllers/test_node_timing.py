@@ -201,6 +201,46 @@ async def test_a_lagging_cache_leads_to_no_second_write() -> None:
         assert len(site.nodes.writes) == 2
 
 
+async def test_addresses_follow_as_soon_as_the_watch_shows_the_first_write() -> None:
+    site = Site()
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(0.2)
+        assert [kind for kind, _, _ in site.nodes.writes] == [""], "the server would have to compute the second twice"
+        site.nodes.is_stale = False
+        site.nodes.catch_up()
+        await site.time.advance(0)
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
+async def test_addresses_do_not_wait_long_for_a_watch_that_is_behind() -> None:
+    site = Site()
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(0.25)
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+async def test_addresses_do_not_wait_for_a_node_that_is_gone(is_replaced: bool) -> None:
+    site = Site()
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(0.1)
+        site.nodes.is_stale = False
+        site.nodes.drop("n1")
+        if is_replaced:
+            site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(0)
+        # The write for the old one is refused by its uid, or there is no such node; the new one gets its own two.
+        assert [kind for kind, _, _ in site.nodes.writes][:1] == [""]
+        await site.time.advance(10)
+        assert [kind for kind, _, _ in site.nodes.writes] == ([""] + ["", "status"] * is_replaced)
+
+
 async def test_a_cache_that_lacks_only_the_second_write_leads_to_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
     patch = site.nodes.patch

@@ -38,6 +38,8 @@ __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 
 COMPONENT = "cloud-node-controller"
 CONTESTED_RETRY_S = 60.0
+ECHO_TIMEOUT_S = 0.25
+"""How long the addresses wait at most for the watch to show the first write."""
 log = logging.get_logger("cloud.node")
 
 
@@ -225,9 +227,20 @@ class NodeController:
         self._metrics.taint_removal.observe(self._age_s(written))
         log.info("node.initialised", node=node.name, provider=cloud, provider_id=written.spec.provider_id)
         self._owing[node.name] = node.metadata.uid
+        await self._await_echo(written)
         await self._publish(written, node_plan.refresh(written, metadata, reconciles_labels=False))
         self._finish(written)
         return None
+
+    async def _await_echo(self, written: core.Node) -> None:
+        """Wait, but not for long, until the watch shows what was written. Only then does the API server's own cache
+        have it: a second write before that is computed from the old state, refused by etcd, and computed again."""
+        uid = written.metadata.uid
+
+        def is_there(cached: core.Node | None) -> bool:
+            return cached is None or cached.metadata.uid != uid or not is_uninitialized(cached)
+
+        await self._nodes.until(written.name, is_there, within_s=ECHO_TIMEOUT_S, time=self._time)
 
     async def _claim(self, node: core.Node) -> tuple[Provider, InstanceMetadata] | None:
         """The cloud of a node without a provider ID; None when several have it, which only an operator can resolve."""
