@@ -36,8 +36,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.option("--program", type=click.Choice(PROGRAMS), help="Only for this program.  [default: all]")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, program: str | None) -> None:
-    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, managers, ipam-controller
-    and ipam-node."""
+    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, the managers,
+    ipam-controller and ipam-node."""
     for name in PROGRAMS if program is None else (program,):
         click.echo(_asked(ctx, shell, name) if name in ASKED else _listed(shell, name, _flags(name)))
 
