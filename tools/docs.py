@@ -49,6 +49,8 @@ from bedplate.ipam.controller import options as ipam_controller
 from bedplate.ipam.node import metrics as ipam_metrics
 from bedplate.ipam.node import options as ipam_node
 from bedplate.ipam.node.reservations import Usage
+from bedplate.operators.permissions import crds as permission_kinds
+from bedplate.operators.permissions import options as permission_options
 
 ROOT = Path(__file__).resolve().parent.parent
 # What each variable is for. The code says where it is read; a variable that is missing here stops the generator.
@@ -158,6 +160,40 @@ def ipam_flags_page() -> str:
             *flag_tables(ipam_node.GROUPS, ipam_node.Options(), "###"),
         ]
     )
+
+
+def permissions_page() -> str:
+    """The custom kinds, from their definitions, and the flags of the manager."""
+    parts = [
+        f"{NOTE}\n# The permission manager\n\n"
+        "Custom resources of the group `charts.brightcomputing.com/v1alpha1`, in the namespace `cm-permissions`. What "
+        "they become and which rules follow is in [the guide](../guides/people.md).\n"
+    ]
+    for definition in permission_kinds.definitions():
+        (version,) = definition["spec"]["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        rows = [
+            (f"`{name}`", _type_of(field), _shown(field.get("default", "required")), field["description"])
+            for name, field in spec["properties"].items()
+        ]
+        names = definition["spec"]["names"]
+        parts += [f"## `{names['kind']}` (`{names['plural']}`)\n", table(("field", "type", "default", "meaning"), rows)]
+    parts += [
+        "## Status\n\nThe condition `Ready` is `True` (reason `Made`), or `False` with a message; `objects` lists what "
+        "was made.\n",
+        "## Flags of `permissions-manager`\n",
+        *flag_tables(permission_options.GROUPS, permission_options.Options(), "###"),
+    ]
+    return "\n".join(parts)
+
+
+def _type_of(field: dict[str, Any]) -> str:
+    kind = f"list of {field['items']['type']}s" if field["type"] == "array" else field["type"]
+    return f"{kind}: {', '.join(f'`{each}`' for each in field['enum'])}" if "enum" in field else kind
+
+
+def _shown(default: Any) -> str:
+    return default if default == "required" else f"`{msgspec.json.encode(default).decode()}`"
 
 
 def flags_page() -> str:
@@ -392,6 +428,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/manager-flags.md": flags_page,
     "reference/ipam-flags.md": ipam_flags_page,
+    "reference/permissions.md": permissions_page,
     "reference/errors-and-exit-codes.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,

@@ -14,7 +14,7 @@ from pathlib import Path
 from pagetext import NOTE, table
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "bedplate"
-FOLDERS = ("cloud", "ipam", "runtime", "sim")
+FOLDERS = ("cloud", "ipam", "operators", "runtime", "sim")
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*")
 TYPES = {"Normal", "Warning"}
 # Functions that take a reason; `Kind` has that of a pool's kind.
@@ -23,8 +23,23 @@ TELLERS = {"event", "_event", "tell", "_tell", "state", "nodes", "Kind"}
 OTHERS = {"IPPool", "CIDRPool"}
 
 MANAGER, CONTROLLER, DAEMON = "manager", "`ipam-controller`", "`ipam-node`"
+PERMISSIONS = "`permissions-manager`"
 # reason -> program, object, type, when, what to do
 EVENTS: dict[str, tuple[str, str, str, str, str]] = {
+    "DriftRepaired": (
+        PERMISSIONS,
+        "a permission",
+        "Warning",
+        "Somebody else changed or deleted an object that the manager made; it is as before.",
+        "Change the custom resource instead of its objects.",
+    ),
+    "NotMade": (
+        PERMISSIONS,
+        "a permission",
+        "Warning",
+        "Nothing was made of a custom resource; the message, and its condition Ready, say why.",
+        "Correct the custom resource, or create the namespace that it names.",
+    ),
     "LeaderElection": ("all", "Lease", "Normal", "A process became or stopped being the leader.", ""),
     "Synced": (MANAGER, "Node", "Normal", "The node was initialised: provider ID, labels, addresses; taint gone.", ""),
     "InvalidNodeIP": (

@@ -25,6 +25,11 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or explain the state of a node."),
     "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, allocations, and explanations."),
+    "permissions": (
+        f"{_CLI}.permissions",
+        "permissions",
+        "People on a cluster: what the permission manager needs there.",
+    ),
     "head": (
         f"{_CLI}.head.command",
         "head",
@@ -37,6 +42,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
         "The node agent: install it over ssh, run it, show what holds, what is pending, what checks say.",
     ),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
+    "can": (f"{_CLI}.can.command", "can", "May this user run that pod? Who may do what where?"),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),
     "completion": (f"{_CLI}.completion", "completion", "Print completion scripts for bash, zsh and fish."),
 }

@@ -20,7 +20,7 @@ __all__ = ["PROGRAMS", "completion"]
 
 ASKED = ("bedplate", "bedplate-agent", "cm-kubernetes-setup", "cmsh", "cloudlycke-lb-agent")
 MANAGERS = tuple(f"{cloud}-cloud-controller-manager" for cloud in ("nvidia-bmm", "oxide", "cloudlycke"))
-PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node")
+PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node", "permissions-manager")
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -36,8 +36,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.option("--program", type=click.Choice(PROGRAMS), help="Only for this program.  [default: all]")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, program: str | None) -> None:
-    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, the managers,
-    ipam-controller and ipam-node."""
+    """Print a completion script for SHELL: for bedplate, cmsh, cm-kubernetes-setup, the agents, managers and
+    controllers."""
     for name in PROGRAMS if program is None else (program,):
         click.echo(_asked(ctx, shell, name) if name in ASKED else _listed(shell, name, _flags(name)))
 
@@ -62,6 +62,10 @@ def _flags(program: str) -> Sequence[Flag]:
         from bedplate.ipam.controller import options as controller
 
         return flags.all_flags(controller.GROUPS)
+    if program == "permissions-manager":
+        from bedplate.operators.permissions import options as permissions
+
+        return flags.all_flags(permissions.GROUPS)
     from bedplate.ipam.node import options as node
 
     return flags.all_flags(node.GROUPS)

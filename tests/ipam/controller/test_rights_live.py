@@ -17,9 +17,9 @@ from tests.waiting import until
 
 from bedplate.api.resources import SECRETS, SERVICE_ACCOUNTS, custom
 from bedplate.apiserver.pipeline import routes
-from bedplate.ipam.webhook.certificates import CONFIGURATIONS
 from bedplate.kube import transport
 from bedplate.kube.subresources import request_token
+from bedplate.program.webhookcertificates import CONFIGURATIONS
 
 UNTOLD = {("update", "nv-ipam.nvidia.com/cidrpools/status")}
 # An Event is patched when it happens again; a CIDRPool's blocks are held back like an IPPool's.
@@ -153,7 +153,7 @@ async def test_our_roles_are_what_blocks_quarantine_events_and_election_ask_for(
 async def test_the_role_for_an_own_certificate_is_enough_for_it(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedplate.ipam.webhook.certificates.LOOK_S", 0.3)
+    monkeypatch.setattr("bedplate.program.webhookcertificates.LOOK_S", 0.3)
     name = f"nv-ipam-{world.id}"
     asked = record(world, monkeypatch)
     configuration = {"nv-ipam-validating-webhook-configuration": name}

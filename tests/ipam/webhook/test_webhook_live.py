@@ -21,9 +21,10 @@ from tests.waiting import until
 
 from bedplate.api.resources import SECRETS
 from bedplate.ipam.controller.assembly import Assembly
-from bedplate.ipam.webhook import pki, review
-from bedplate.ipam.webhook.certificates import CONFIGURATIONS
+from bedplate.ipam.webhook import review
 from bedplate.kube import errors as kube_errors
+from bedplate.program import webhookpki as pki
+from bedplate.program.webhookcertificates import CONFIGURATIONS
 
 NAMES = ("localhost", "127.0.0.1")
 
@@ -305,5 +306,5 @@ async def test_an_old_certificate_of_its_own_is_renewed_by_the_same_authority(wo
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Certificates are looked at every few seconds; a test need not wait that long."""
-    monkeypatch.setattr("bedplate.ipam.webhook.certificates.LOOK_S", 0.3)
+    monkeypatch.setattr("bedplate.program.webhookcertificates.LOOK_S", 0.3)
     yield

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bedplate.apiserver import hooks, selectors
+from bedplate.apiserver import selectors
 from bedplate.apiserver.access.subjects import MASTERS, Attributes, Decision, User
+
+if TYPE_CHECKING:
+    # Only for annotations: `bedplate can` evaluates a `Policy` and does not pay for the whole server.
+    from bedplate.apiserver import hooks
 
 __all__ = ["Policy", "RoleAuthorizer", "Rule", "aggregate", "covers", "rules_of"]
 

@@ -25,14 +25,20 @@ from bedplate.ipam.controller.statuses import Statuses
 from bedplate.ipam.controller.telling import Teller
 from bedplate.ipam.planning import Mode
 from bedplate.ipam.quarantine import Policy
-from bedplate.ipam.webhook import pki
-from bedplate.ipam.webhook.certificates import FolderCertificates, SecretCertificates, ServingPair, Source
 from bedplate.ipam.webhook.server import WebhookServer
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig, find
 from bedplate.program import assembly as program
 from bedplate.program import endpoints
+from bedplate.program import webhookpki as pki
 from bedplate.program.assembly import Lease, Parts
+from bedplate.program.webhookcertificates import (
+    CONFIGURATIONS,
+    FolderCertificates,
+    SecretCertificates,
+    ServingPair,
+    Source,
+)
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import Recorders
 from bedplate.runtime.leaderelection import Timing
@@ -151,7 +157,7 @@ class Assembly(program.Assembly[Options]):
             client,
             namespace,
             chosen.webhook_secret_name,
-            chosen.webhook_configuration_name,
+            ((CONFIGURATIONS, chosen.webhook_configuration_name),),
             pki.serving_names(chosen.webhook_service_name, namespace),
             self.options.allocating.dry_run,
             self.time,

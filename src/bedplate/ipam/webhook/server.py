@@ -16,8 +16,8 @@ from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.ipam.pools import CIDRPool, IPPool
 from bedplate.ipam.webhook import review
-from bedplate.ipam.webhook.certificates import ServingPair
 from bedplate.program.endpoints import Endpoint
+from bedplate.program.webhookcertificates import ServingPair
 from bedplate.serving.http import Request, Response
 from bedplate.serving.routes import Handler, Routes
 

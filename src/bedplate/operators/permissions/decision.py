@@ -78,6 +78,10 @@ def check(rules: NamespaceRules, pod: Mapping[str, Any], claims: Claims | None =
     """Everything that is wrong with a pod as it is."""
     if not rules.is_restricted:
         return
+    if not rules.sets:
+        message = "the namespace has lost its rules"
+        yield Refusal("pod-rules", "metadata.namespace", message, "wait for the permission manager to restore them")
+        return
     known = claims if claims is not None else {}
     has_host = has_host_path(pod, known)
     for rule_set in rules.sets:

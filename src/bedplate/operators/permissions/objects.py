@@ -2,8 +2,8 @@
 
 In: a custom resource with its kind, what the cluster has. Out: whole objects in raw form, or the reasons why there are
 none. Pure. The order matters: the namespace with its rules first, bindings last, so that nobody has a right before the
-rules hold. Deletion goes the other way round. Objects with the user's name alone (`john-nodes`) are shared by all custom
-resources of that user and carry the user's label; all others carry the label of their custom resource.
+rules hold. Deletion goes the other way round. Objects with the user's name alone (`john-nodes`) are shared by all
+custom resources of that user and carry the user's label; all others carry the label of their custom resource.
 """
 
 from __future__ import annotations
@@ -77,13 +77,14 @@ def _for_user(resource: PermissionUser, facts: ClusterFacts) -> list[RawObject]:
     person = _user(spec.username)
     nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     reading = _role("ClusterRole", f"{user}-nodes", "", shared, [nodes])
-    readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), [person])
     if spec.is_cluster_wide:
+        readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), [person])
         everything = _binding(f"{user}-cluster-admin", "", shared, ("ClusterRole", "cluster-admin"), [person])
         return [reading, readers, everything]
     own = {**MANAGED_BY, permissions.LABEL_RELEASE: resource.name}
     account = [_account(user, spec.namespace, own)] if spec.create_service_account else []
     subjects = [person, *([_service_account(user, spec.namespace)] if account else [])]
+    readers = _binding(f"{user}-nodes", "", shared, ("ClusterRole", f"{user}-nodes"), subjects)
     name = f"{user}-restricted"
     policies = kyverno.policies(RuleSet.of(resource), spec.namespace, own) if facts.has_kyverno else []
     return [

@@ -104,10 +104,12 @@ class NamespaceRules(msgspec.Struct, frozen=True):
     sets: tuple[RuleSet, ...] = ()
     needs_strict_groups: bool = True
     """Whether the server knows `supplementalGroupsPolicy`."""
+    is_labelled: bool = False
+    """The namespace says that it has rules; if it has none, somebody removed them, and no pod is admitted."""
 
     @property
     def is_restricted(self) -> bool:
-        return bool(self.sets)
+        return bool(self.sets) or self.is_labelled
 
     def annotations(self) -> dict[str, str]:
         """What the Namespace carries."""
@@ -132,7 +134,8 @@ class NamespaceRules(msgspec.Struct, frozen=True):
         metadata = namespace.get("metadata") or {}
         if permissions.LABEL_POD_RULES not in (metadata.get("labels") or {}):
             return cls((), needs_strict_groups)
-        return cls.parse(metadata.get("annotations") or {}, needs_strict_groups=needs_strict_groups)
+        parsed = cls.parse(metadata.get("annotations") or {}, needs_strict_groups=needs_strict_groups)
+        return msgspec.structs.replace(parsed, is_labelled=True)
 
 
 def canonical(path: str) -> str:

@@ -54,7 +54,13 @@ def claim_of(volume_name: str, class_: StorageClass | None, volume: PersistentVo
 
 
 def judge_claim(rules: NamespaceRules, claim: Claim, class_: StorageClass | None) -> tuple[Refusal, ...]:
-    """Why the claim may not have its volume."""
+    """Why the claim may not have its volume. One that does not exist could become anything."""
+    if not rules.sets:
+        message = "the namespace has lost its rules"
+        return (Refusal("pod-rules", "metadata.namespace", message, "wait for the permission manager to restore them"),)
+    if not claim.path and claim.may_be_host_path:
+        rule, message = rules.sets[0].rule(refusals.HOST_PATHS), f"the volume {claim.volume!r} does not exist"
+        return (Refusal(rule, "spec.volumeName", message, "create the volume first"),)
     if not claim.path:
         return ()
     found = []

@@ -86,6 +86,8 @@ async def carry_out(request: Request, out: TextIO, around: Surroundings) -> None
     given, problems = settings.read(request)
     if problems:
         raise errors.Invalid(f"{request.action} cannot be carried out", problems=problems)
+    if request.action in (Action.ADD, Action.RENEW):
+        _account(request.user, around.accounts)
     chosen = choose(request)
     connection = config.load(chosen.kubeconfig).with_rate(-1, 1).with_user_agent("cm-kubernetes-setup")
     async with Client(connection) as client:
@@ -119,9 +121,8 @@ def choose(request: Request) -> ClusterChoice:
     raise errors.NotFound(f"there is no cluster {request.cluster!r}", hint=f"known clusters: {names}")
 
 
-def _account(desk: Desk) -> Account:
-    user = desk.request.user
-    account = desk.around.accounts.find(user)
+def _account(user: str, accounts: Accounts) -> Account:
+    account = accounts.find(user)
     if account is None:
         raise errors.NotFound(
             f"there is no account {user!r} on this machine; nothing was changed",
@@ -131,7 +132,7 @@ def _account(desk: Desk) -> Account:
 
 
 async def _add(desk: Desk, observed: Observed) -> None:
-    account = _account(desk)
+    account = _account(desk.request.user, desk.around.accounts)
     changes = plan.add(desk.request, desk.given, account, observed)
     issuer = desk.issuer()
     issuer.check(account)
@@ -156,6 +157,7 @@ async def _modify(desk: Desk, observed: Observed) -> None:
         if namespace in plan.namespaces_alone(user, observed):
             await _refuse_running(desk, [namespace], f"{user} cannot be removed from {namespace}")
         await desk.cluster.carry_out(changes)
+        await desk.cluster.ending([namespace])
         desk.say(f"User {user} has no rights in namespace {namespace} any more.")
         return
     changes = plan.modify(desk.request, desk.given, observed)
@@ -186,16 +188,18 @@ async def _remove(desk: Desk, observed: Observed) -> None:
     changes = plan.remove(user, observed)
     await _refuse_running(desk, plan.namespaces_alone(user, observed), f"the user {user!r} cannot be removed")
     await desk.cluster.carry_out(changes)
-    # The account may be gone already, and is no reason to keep rights.
-    account = desk.around.accounts.find(user)
     desk.say(f"Removed user {user}: their certificate gives no rights any more.")
+    # The account may have been deleted already; the rights must go all the same.
+    account = desk.around.accounts.find(user)
     if account is not None and desk.issuer().forget(account):
         desk.say(f"Kubeconfig: the entries of {user} were removed from {issue.path_of(account)}.")
+    for namespace in await desk.cluster.ending(plan.namespaces_alone(user, observed)):
+        desk.say(f"Namespace {namespace} is still being deleted.")
 
 
 async def _renew(desk: Desk, observed: Observed) -> None:
     grants = plan.grants_of(desk.request.user, observed)
-    account = _account(desk)
+    account = _account(desk.request.user, desk.around.accounts)
     issuer = desk.issuer()
     issuer.check(account)
     expires = await issuer.issue(account, grants, is_current=False)

@@ -1,8 +1,9 @@
-"""A person's client certificate: through the cluster's CertificateSigningRequests, else by the key of its authority.
+"""A person's client certificate: through the cluster's CertificateSigningRequests, or by the key of its authority.
 
 In: a client, the user's name, a lifetime, and where there is one the authority's certificate and key. Out: a
-certificate with CN = user and its new key, and the day it expires. The request is approved here and deleted again; its
-private key never leaves this process. Nothing is written to disk here.
+certificate with CN = user and its new key, and the day it expires. An authority that was given signs at once; one that
+was found on this machine only where the cluster itself does not sign. A request to the cluster is approved here and
+deleted again; its private key never leaves this process. Nothing is written to disk here.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Authority(msgspec.Struct, frozen=True):
 
     certificate: Path
     key: Path
+    is_given: bool = True
+    """By a flag; False where it was found on this machine."""
 
 
 def expiry_of(certificate: bytes) -> datetime:
@@ -62,7 +65,7 @@ def find_authority(given: Authority | None, ca: bytes, cluster: str, folder: Pat
     if given is not None:
         return given
     for place in (folder / cluster, folder):
-        pair = Authority(place / "ca.crt", place / "ca.key")
+        pair = Authority(place / "ca.crt", place / "ca.key", is_given=False)
         with contextlib.suppress(OSError):
             if pair.key.exists() and pair.certificate.read_bytes().strip() in ca:
                 return pair
@@ -74,19 +77,16 @@ async def obtain(
 ) -> Credentials:
     """A new certificate for the user. Raises an error that names both ways when neither leads to one."""
     key, request = _new_request(user)
-    patience_s = min(timeout_s, SIGNER_S) if authority is not None else timeout_s
-    try:
-        certificate = await _signed_by_cluster(client, user, request, life, patience_s, time)
-    except (errors.Denied, errors.NotFound, errors.Invalid, errors.Unavailable) as err:
-        if authority is None:
-            raise
+    if authority is not None and authority.is_given:
+        certificate = _signed_here(authority, user, request, life, time.now())
+    else:
+        patience_s = min(timeout_s, SIGNER_S) if authority is not None else timeout_s
         try:
+            certificate = await _signed_by_cluster(client, user, request, life, patience_s, time)
+        except (errors.Denied, errors.NotFound, errors.Invalid, errors.Unavailable):
+            if authority is None:
+                raise
             certificate = _signed_here(authority, user, request, life, time.now())
-        except (OSError, ValueError) as fault:
-            raise errors.Invalid(
-                f"the authority {authority.certificate} with {authority.key} cannot be used: {fault}",
-                hint="give the cluster's own CA with --ca-cert and --ca-key",
-            ) from err
     _check(certificate, user)
     return Credentials(certificate, key)
 
@@ -158,9 +158,15 @@ async def _certificate(client: Client, name: str, user: str, patience_s: float, 
 def _signed_here(authority: Authority, user: str, request: bytes, life: timedelta, now: datetime) -> bytes:
     from bedplate.serving import issuing
 
-    pair = issuing.Pair(authority.certificate.read_bytes(), authority.key.read_bytes())
-    key = issuing.requested_key(request)
-    return issuing.Authority.load(pair).certify(key, user, now, life, uses=[issuing.Use.CLIENT])
+    try:
+        pair = issuing.Pair(authority.certificate.read_bytes(), authority.key.read_bytes())
+        signer = issuing.Authority.load(pair)
+    except (OSError, ValueError) as err:
+        raise errors.Invalid(
+            f"the authority {authority.certificate} with {authority.key} cannot be used: {err}",
+            hint="give the cluster's own CA with --ca-cert and --ca-key",
+        ) from err
+    return signer.certify(issuing.requested_key(request), user, now, life, uses=[issuing.Use.CLIENT])
 
 
 def _check(certificate: bytes, user: str) -> None:

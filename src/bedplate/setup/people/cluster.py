@@ -24,6 +24,8 @@ FIELD_MANAGER = "cm-kubernetes-setup"
 STEP_S = 0.2
 # A controller may report that it is not ready while it works; it means it when the report stays.
 REFUSAL_S = 3.0
+# These pass: a namespace that goes, or that the manager is about to make for another object of the same call.
+PASSING = ("NamespaceTerminating", "NamespaceNotFound")
 AT_ONCE = 16
 Key = tuple[str, str]
 """The plural and the name of a permission object."""
@@ -121,12 +123,13 @@ class Cluster:
                 state = grants.state_of(objects.get(key))
                 if state.is_ready:
                     waiting.discard(key)
-                elif not state.is_reported:
+                elif not state.is_reported or state.reason in PASSING:
                     refused_at.pop(key, None)
                 elif self.time.monotonic() - refused_at.setdefault(key, self.time.monotonic()) >= REFUSAL_S:
                     raise errors.Terminal(f"the permission manager refused {key[1]}: {state.message}")
             if waiting and self.time.monotonic() >= deadline:
-                raise self._unanswered(sorted(waiting), "is not Ready")
+                key = min(waiting)
+                raise self._unanswered(sorted(waiting), "is not Ready", grants.state_of(objects.get(key)).message)
             if waiting:
                 await self.time.sleep(STEP_S)
 
@@ -140,6 +143,17 @@ class Cluster:
             if waiting:
                 await self.time.sleep(STEP_S)
 
+    async def ending(self, namespaces: Iterable[str]) -> list[str]:
+        """Wait until namespaces that are being deleted are gone; those that still are when the time is over."""
+        waiting, deadline = set(namespaces), self.time.monotonic() + self.timeout_s
+        while waiting:
+            present = {item.name: item for item in (await self.client.list(NAMESPACES.partial())).items}
+            waiting = {name for name in waiting if name in present and present[name].metadata.is_deleting}
+            if not waiting or self.time.monotonic() >= deadline:
+                break
+            await self.time.sleep(STEP_S)
+        return sorted(waiting)
+
     async def _objects(self, plurals: Iterable[str]) -> dict[Key, RawObject]:
         result = {}
         for ref in grants.KINDS:
@@ -148,8 +162,10 @@ class Cluster:
                     result[ref.plural, obj["metadata"]["name"]] = obj
         return result
 
-    def _unanswered(self, keys: Sequence[Key], state: str) -> errors.Unavailable:
+    def _unanswered(self, keys: Sequence[Key], state: str, message: str = "") -> errors.Unavailable:
         more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+        if message:
+            return errors.Unavailable(f"{keys[0][1]}{more} {state} after {self.timeout_s:.0f} s: {message}")
         return errors.Unavailable(
             f"no permission manager answered within {self.timeout_s:.0f} s: {keys[0][1]}{more} {state}",
             hint=_NOT_RUNNING,

@@ -116,6 +116,7 @@ class State(msgspec.Struct, frozen=True):
 
     is_reported: bool = False
     is_ready: bool = False
+    reason: str = ""
     message: str = ""
 
 
@@ -125,7 +126,8 @@ def state_of(obj: RawObject | None) -> State:
     observed = status.get("observedGeneration", generation)
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("observedGeneration", observed) == generation:
-            return State(True, condition.get("status") == "True", str(condition.get("message") or ""))
+            reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+            return State(True, condition.get("status") == "True", reason, message)
     return State()
 
 

@@ -39,7 +39,7 @@ def check(account: Account) -> None:
 
 
 def read(account: Account) -> bytes | None:
-    """The file as it is; None where there is none. Raises `Invalid` for what is no plain file of the person's."""
+    """The file as it is; None where there is none. Raises `Invalid` unless it is a plain file that the person owns."""
     with _home(account) as home:
         try:
             folder = _open_folder(home, account)
@@ -149,14 +149,17 @@ def _read(folder: int, account: Account) -> bytes | None:
             f"{path} cannot be read (a link is not followed): {err.strerror}",
             hint=f"let {account.name} move it away; its entries would be lost otherwise",
         ) from err
-    with os.fdopen(file, "rb") as opened:
-        about = os.fstat(opened.fileno())
+    try:
+        about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != account.uid or about.st_nlink > 1:
             raise errors.Invalid(
                 f"{path} must be a file of {account.name} alone, without a second name",
                 hint=f"let {account.name} move it away",
             )
-        content = opened.read(MAX_BYTES + 1)
+        with os.fdopen(file, "rb", closefd=False) as opened:
+            content = opened.read(MAX_BYTES + 1)
+    finally:
+        os.close(file)
     if len(content) > MAX_BYTES:
         raise errors.Invalid(f"{path} is larger than {MAX_BYTES >> 20} MiB", hint=f"let {account.name} move it away")
     return content

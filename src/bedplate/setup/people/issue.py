@@ -106,7 +106,8 @@ class Issuer:
         try:
             async with Client(person) as client:
                 await client.create(SELF_SUBJECT_ACCESS_REVIEWS, question)
-        except errors.Denied as err:
+        except (errors.Denied, errors.Unavailable) as err:
+            # A server may also close the connection when it does not know the authority.
             raise errors.Denied(
                 f"the API server does not accept the new certificate of {user}: {err}",
                 hint="it must trust the authority that signed it (--client-ca-file of kube-apiserver)",

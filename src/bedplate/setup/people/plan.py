@@ -46,9 +46,9 @@ def grants_of(user: str, observed: Observed) -> list[Grant]:
 def grant_of(user: str, namespace: str | None, observed: Observed) -> Grant:
     """The grant of a user that a request means: that of the namespace, else the user's own, else the only one."""
     present = grants_of(user, observed)
-    wanted = namespace or grants.default_namespace(user)
+    target = namespace or grants.default_namespace(user)
     for grant in present:
-        if grant.namespace == wanted:
+        if grant.namespace == target:
             return grant
     names = ", ".join(grant.namespace for grant in present)
     if namespace is None and len(present) == 1:
@@ -183,16 +183,16 @@ def _refuse(what: str, problems: Sequence[str]) -> None:
 def changes(before: Grant | None, after: Grant | None, observed: Observed) -> list[Change]:
     """What leads from one grant to another: objects that already are as they should be are left alone."""
     present = _present(before, observed) if before is not None else {}
-    wanted = (
+    target = (
         {(ref.plural, obj["metadata"]["name"]): (ref, obj) for ref, obj in grants.objects_of(after)} if after else {}
     )
     result = []
-    for key, (ref, obj) in wanted.items():
+    for key, (ref, obj) in target.items():
         old = present.get(key, (ref, None))[1]
         new = obj if old is None else {**old, "spec": {**(old.get("spec") or {}), **obj["spec"]}}
         if old is None or old.get("spec") != new["spec"]:
             result.append(Change(ref, key[1], old, new))
-    gone = [Change(ref, key[1], obj, None) for key, (ref, obj) in present.items() if key not in wanted]
+    gone = [Change(ref, key[1], obj, None) for key, (ref, obj) in present.items() if key not in target]
     return [*result, *gone]
 
 

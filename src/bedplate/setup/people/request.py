@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     user_paths: str | None = None
     allow_all_uids: bool | None = None  # --allow-all-uids is True, --no-allow-all-uids is False
     operators: str | None = None
-    force: bool = False  # --force: remove a user whose pods run, replace another user's entry in a kubeconfig
+    force: bool = False  # --force: take a namespace of the user away in which pods run
     as_json: bool = False  # --json of --list-users and --get-user
     is_interactive: bool = False  # ask the eight questions; --add-user without a value, and the wizard's entry
     ca_certificate: Path | None = None  # --ca-cert: the cluster's CA, where it does not sign by itself

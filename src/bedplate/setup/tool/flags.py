@@ -57,6 +57,8 @@ class Flag:
     is_action: bool = False
     letter: str = ""
     is_multiple: bool = False
+    is_bare: bool = False
+    """Whether the value may be left out: it is then empty."""
 
     @property
     def attribute(self) -> str:
@@ -68,8 +70,9 @@ class Flag:
             words = ["-c", self.attribute]
         if self.kind is None:
             return click.Option(words, is_flag=True, help=self.help)
+        bare = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
         return click.Option(
-            words, type=self.kind, metavar=self.metavar or None, help=self.help, multiple=self.is_multiple
+            words, type=self.kind, metavar=self.metavar or None, help=self.help, multiple=self.is_multiple, **bare
         )
 
 
@@ -77,7 +80,7 @@ def _users() -> tuple[Flag, ...]:
     group = "user management"
     asked = (*PEOPLE_WRITE,)
     return (
-        Flag("add-user", group, "Create a Kubernetes user.", str, "USER", is_action=True),
+        Flag("add-user", group, _ADD, str, "[USER]", is_action=True, is_bare=True),
         Flag("list-users", group, "Show all configured users.", is_action=True),
         Flag("get-user", group, "Show one user.", str, "USER", is_action=True),
         Flag("modify-user", group, "Change a user.", str, "USER", is_action=True),
@@ -86,9 +89,7 @@ def _users() -> tuple[Flag, ...]:
         Flag(
             "namespace", group, "Namespace of the binding. [default: USER-restricted]", str, "NS", (*asked, "get-user")
         ),
-        Flag(
-            "add-to-namespace", group, "Grant the role in the namespace, which must exist.", None, "", ("modify-user",)
-        ),
+        Flag("add-to-namespace", group, "Grant the role in the namespace, which must exist.", None, "", asked),
         Flag("remove-from-namespace", group, "Revoke the role in the namespace.", None, "", ("modify-user",)),
         Flag(
             "role",
@@ -115,9 +116,7 @@ def _users() -> tuple[Flag, ...]:
         Flag("ca-cert", group, "The cluster's authority, where it does not sign itself.", _path, "FILE", _SIGNING),
         Flag("ca-key", group, "The key of that authority.", _path, "FILE", _SIGNING),
         Flag("certificate-days", group, "Lifetime of the client certificate. [default: 365]", _days, "DAYS", _SIGNING),
-        Flag(
-            "force", group, "Remove a user whose pods run; replace another's entry in a kubeconfig.", None, "", _FORCED
-        ),
+        Flag("force", group, "Take away a namespace of the user in which pods run.", None, "", _FORCED),
         Flag("timeout", group, "How long to wait for the cluster. [default: 60]", _seconds, "SECONDS", PEOPLE),
     )
 
@@ -125,7 +124,8 @@ def _users() -> tuple[Flag, ...]:
 _days = click.IntRange(1, 3650)
 _seconds = click.FloatRange(1, 3600)
 _SIGNING = ("add-user", "renew-user")
-_FORCED = ("add-user", "remove-user", "renew-user", "restore-permissions")
+_FORCED = ("modify-user", "remove-user")
+_ADD = "Create a Kubernetes user; without a name, ask for it and for all settings."
 _INSTALL = "installing Kubernetes clusters"
 
 FLAGS: tuple[Flag, ...] = (

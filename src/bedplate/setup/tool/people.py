@@ -35,7 +35,7 @@ def request(action: str, values: Mapping[str, Any], clusters: tuple[Cluster, ...
         clusters=clusters,
         cluster=values["cluster"] or "",
         user=value if isinstance(value, str) and not is_file else "",
-        is_interactive=action == "add-user" and not isinstance(value, str),
+        is_interactive=action == "add-user" and value in (True, ""),
         file=value if is_file else None,
         namespace=values["namespace"],
         add_to_namespace=values["add_to_namespace"],

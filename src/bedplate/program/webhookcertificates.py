@@ -5,8 +5,9 @@ In: a folder, or a client and names. Out: an `ssl.SSLContext` whose new connecti
 tried again.
 
 With the Secret, every replica does the same: read it, make or renew what is missing or old (the first writer wins,
-the others read again), and see to it that the ValidatingWebhookConfiguration names the authority: by writing it where
-the account may, otherwise by reporting that an administrator must.
+the others read again), and see to it that the webhook configurations name the authority: by writing it where the
+account may, otherwise by reporting that an administrator must. A configuration with an address of its own (`url`) adds
+the host of that address to the names of the certificate.
 """
 
 from __future__ import annotations
@@ -19,19 +20,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-from bedplate.api.resources import SECRETS, custom
+from bedplate.api.resources import SECRETS, RawObject, ResourceRef, custom
 from bedplate.core import clock, errors, logging
-from bedplate.ipam.webhook import pki
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.options import PatchType
+from bedplate.program import webhookpki as pki
 
-__all__ = ["CONFIGURATIONS", "FolderCertificates", "SecretCertificates", "ServingPair", "Source"]
+__all__ = [
+    "CONFIGURATIONS",
+    "MUTATING_CONFIGURATIONS",
+    "FolderCertificates",
+    "SecretCertificates",
+    "ServingPair",
+    "Source",
+]
 
-log = logging.get_logger("ipam.webhook.certificates")
+log = logging.get_logger("program.webhookcertificates")
 CONFIGURATIONS = custom(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
+)
+MUTATING_CONFIGURATIONS = custom(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
 _MEMORY = "/dev/shm"
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -122,12 +134,16 @@ class SecretCertificates:
     client: Client
     namespace: str
     secret: str
-    configuration: str
+    configurations: Sequence[tuple[ResourceRef[RawObject], str]]
+    """Kind and name of each webhook configuration."""
     names: Sequence[str]
     is_dry_run: bool = False
     time: clock.Clock = field(default_factory=clock.SystemClock)
+    authority: str = "nv-ipam-webhook-ca"
+    hint: str = PUBLISH_HINT
     _told: str = ""
     _unpublished: str = ""
+    _unreadable: str = ""
     _unwritten: pki.Pair = field(default_factory=pki.Pair)
     """In a dry run: what the Secret would hold."""
 
@@ -151,23 +167,26 @@ class SecretCertificates:
 
     async def look(self) -> None:
         """One round."""
-        pair = await self._held()
+        configurations = [(ref, each) for ref, name in self.configurations if (each := await self._read(ref, name))]
+        hosts = [host for _, each in configurations for host in _hosts(each)]
+        pair = await self._held(list(dict.fromkeys([*self.names, *hosts])))
         if self.pair.use(pair.certificate, pair.key):
             log.info("webhook.certificate_loaded", secret=f"{self.namespace}/{self.secret}")
-        await self._publish(pair.authority)
+        for ref, configuration in configurations:
+            await self._publish(ref, configuration, pair.authority)
 
-    async def _held(self) -> pki.Pair:
+    async def _held(self, names: Sequence[str]) -> pki.Pair:
         """What the Secret holds, after it was made or renewed."""
         now = self.time.now()
         try:
             secret: dict[str, Any] = await self.client.get(SECRETS.raw(), self.secret, self.namespace)
         except kube_errors.NotFound:
-            renewed = pki.renewed(self._unwritten, self.names, now)
+            renewed = pki.renewed(self._unwritten, names, now, self.authority)
             await self._write({"metadata": {"name": self.secret, "namespace": self.namespace}}, renewed)
             return renewed
         data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
         pair = pki.Pair.of(data)
-        renewed = pki.renewed(pair, self.names, now)
+        renewed = pki.renewed(pair, names, now, self.authority)
         if renewed != pair:
             await self._write(secret, renewed)
         return renewed
@@ -187,13 +206,22 @@ class SecretCertificates:
                 raise errors.Conflict(str(err)) from err
         log.info("webhook.certificate_made", secret=f"{self.namespace}/{self.secret}")
 
-    async def _publish(self, authority: bytes) -> None:
-        """Let the API server trust the authority."""
+    async def _read(self, ref: ResourceRef[RawObject], name: str) -> RawObject | None:
         try:
-            configuration: dict[str, Any] = await self.client.get(CONFIGURATIONS, self.configuration)
+            return await self.client.get(ref, name)
         except kube_errors.NotFound:
-            log.v(1).info("webhook.no_configuration", name=self.configuration)
-            return
+            log.v(1).info("webhook.no_configuration", name=name)
+            return None
+        except kube_errors.Forbidden as err:
+            # The certificate is needed all the same: an administrator may publish its authority.
+            if self._unreadable != str(err):
+                log.warning("webhook.configuration_unreadable", name=name, error=str(err), hint=self.hint)
+            self._unreadable = str(err)
+            return None
+
+    async def _publish(self, ref: ResourceRef[RawObject], configuration: RawObject, authority: bytes) -> None:
+        """Let the API server trust the authority."""
+        name = configuration["metadata"]["name"]
         bundle = base64.b64encode(authority).decode()
         changes: list[dict[str, Any]] = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
@@ -208,11 +236,17 @@ class SecretCertificates:
             "value": configuration["metadata"]["resourceVersion"],
         }
         try:
-            await self.client.patch(CONFIGURATIONS, self.configuration, [version, *changes], type=PatchType.JSON)
+            await self.client.patch(ref, name, [version, *changes], type=PatchType.JSON)
         except kube_errors.Forbidden:
             # A right that the shipped role does not give: with it, every Secret of the cluster could be read.
             if self._unpublished != bundle:
-                log.warning("webhook.authority_unpublished", configuration=self.configuration, hint=PUBLISH_HINT)
+                log.warning("webhook.authority_unpublished", configuration=name, hint=self.hint)
             self._unpublished = bundle
             return
-        log.info("webhook.authority_published", configuration=self.configuration, webhooks=len(changes))
+        log.info("webhook.authority_published", configuration=name, webhooks=len(changes))
+
+
+def _hosts(configuration: RawObject) -> list[str]:
+    """The hosts that a configuration calls by address."""
+    urls = [str(webhook["clientConfig"].get("url") or "") for webhook in configuration.get("webhooks") or ()]
+    return [host for url in urls if (host := urlsplit(url).hostname)]

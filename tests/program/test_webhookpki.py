@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from bedplate.ipam.webhook import pki
-from bedplate.ipam.webhook.certificates import ServingPair
+from bedplate.program import webhookpki as pki
+from bedplate.program.webhookcertificates import ServingPair
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 NAMES = pki.serving_names("nv-ipam-webhook-service", "kube-system")

@@ -60,19 +60,20 @@ def serving_names(service: str, namespace: str) -> tuple[str, ...]:
     )
 
 
-def renewed(pair: Pair, names: Sequence[str], now: datetime) -> Pair:
-    """The same when it is good for a while; else one whose broken or old parts are new."""
-    with_authority = _with_authority(pair, now)
+def renewed(pair: Pair, names: Sequence[str], now: datetime, authority: str = "nv-ipam-webhook-ca") -> Pair:
+    """The same when it is good for a while; else one whose broken or old parts are new. `authority`: how a new one is
+    called."""
+    with_authority = _with_authority(pair, now, authority)
     if with_authority is pair and _is_serving_good(pair, names, now):
         return pair
     return _with_serving(with_authority, names, now)
 
 
-def _with_authority(pair: Pair, now: datetime) -> Pair:
+def _with_authority(pair: Pair, now: datetime, authority: str) -> Pair:
     known = _certificates(pair.authority)
     if known and _fits(known[0], pair.authority_key) and known[0].not_valid_after_utc > now + AUTHORITY_RENEW:
         return pair
-    name = f"nv-ipam-webhook-ca@{int(now.timestamp())}"
+    name = f"{authority}@{int(now.timestamp())}"
     certificate, key = issuing.Authority.create(name, now, AUTHORITY_LIFE, path_length=0).pair
     previous = [old.public_bytes(serialization.Encoding.PEM) for old in known[:1] if old.not_valid_after_utc > now]
     return replace(pair, authority=b"".join([certificate, *previous]), authority_key=key)

@@ -1,0 +1,1 @@
+"""`bedplate can`: may this user run that pod, and who may do what where; answered from objects alone."""

@@ -1,0 +1,95 @@
+"""Taking away what a custom resource made: bindings first, the rules of the namespace last.
+
+In: names of objects, the other custom resources. Out: deletions. What another resource needs stays. A namespace is
+deleted only if the manager created it and nobody else has rights in it; one that was there before loses the rules and
+keeps everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bedplate.api import permissions
+from bedplate.api.permissions import Permission, PermissionUser
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+from bedplate.operators.permissions import desired, live, objects
+from bedplate.operators.permissions.desired import Picture
+from bedplate.operators.permissions.live import Live
+from bedplate.operators.permissions.writing import Writer
+
+__all__ = ["Removal"]
+
+_ORDER = (
+    "RoleBinding",
+    "ClusterRoleBinding",
+    "Role",
+    "ClusterRole",
+    "ServiceAccount",
+    "ClusterPolicy",
+    "Secret",
+    "Namespace",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The removal of objects of one custom resource."""
+
+    writer: Writer
+    client: Client
+    live: Live
+    resource: Permission
+    picture: Picture
+    users_of: Callable[[str], Sequence[PermissionUser]]
+    """All users with rights in a namespace."""
+
+    async def remove(self, names: Sequence[str]) -> None:
+        """Remove objects by their identities, those that others need excepted."""
+        if not names:
+            return
+        needed = self._needed()
+        for name in sorted(names, key=_rank):
+            kind, *place = name.split("/")
+            if kind == "Namespace":
+                await self._leave(place[0])
+            elif name not in needed and kind in _ORDER:
+                await self.writer.remove(kind, place[0] if len(place) == 2 else "", place[-1])
+
+    def _needed(self) -> set[str]:
+        """What the other resources of the same user, namespace or name have made or will make."""
+        needed: set[str] = set()
+        for each in self.picture.neighbours:
+            if not each.metadata.is_deleting and not objects.problems(each):
+                needed |= {objects.identity(one) for one in desired.wanted(each, self.picture)}
+        return needed
+
+    async def _leave(self, name: str) -> None:
+        """Take the rules of this resource off a namespace, or delete it."""
+        others = [
+            each
+            for each in self.users_of(name)
+            if each.name != self.resource.name and not each.spec.is_cluster_wide and not objects.problems(each)
+        ]
+        namespace = self.live.namespaces.get(name)
+        if namespace is None or namespace.metadata.is_deleting:
+            return
+        if others:
+            facts = self.picture.facts
+            shared = objects.objects(others[0], facts)[0]
+            await self.writer.ensure(
+                desired.merged_namespace(shared, others, Picture(facts, (), namespace, is_guarded=True))
+            )
+        elif permissions.ANNOTATION_CREATED in namespace.metadata.annotations:
+            try:
+                await self.client.delete(live.ref_of("Namespace"), name, uid=namespace.metadata.uid)
+            except kube_errors.NotFound:
+                return
+        else:
+            await self.writer.release(name)
+
+
+def _rank(name: str) -> int:
+    kind = name.split("/", 1)[0]
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)

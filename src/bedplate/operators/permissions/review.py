@@ -1,0 +1,127 @@
+"""Admission reviews: the webhook's requests and answers.
+
+In: the body of an AdmissionReview (v1), the rules of namespaces, what is known of claims. Out: the body of the answer.
+Pure. What cannot be read is refused, as an answer and not as an HTTP error, so that the API server shows why.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from bedplate.api.permissions import PersistentVolumeClaim
+from bedplate.api.resources import RawObject
+from bedplate.operators.permissions import decision, refusals, volumes
+from bedplate.operators.permissions.decision import Claims, Operation
+from bedplate.operators.permissions.rules import NamespaceRules
+
+__all__ = ["Answer", "Knowledge", "judge_claim", "judge_pod"]
+
+API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    sub_resource: str = ""
+    object: msgspec.Raw = msgspec.Raw()
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Request
+
+
+_decoder = msgspec.json.Decoder(_Review)
+_pods: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_claims = msgspec.json.Decoder(PersistentVolumeClaim)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer, and whether the object is admitted."""
+
+    body: bytes
+    is_allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What the answers depend on. `rules` is of a namespace, `claims` of a pod, `claim` of a claim and its class."""
+
+    rules: Callable[[str], NamespaceRules]
+    claims: Callable[[str, RawObject], Claims]
+    claim: Callable[[str, PersistentVolumeClaim], tuple[volumes.Claim, Any]]
+
+
+def judge_pod(body: bytes, knowledge: Knowledge, *, may_change: bool) -> Answer:
+    """Answer a review of a pod. `may_change`: as the webhook that may change it, or as the one that sees the result."""
+    review, problem = _read(body)
+    if review is None:
+        return _refused("", HTTPStatus.BAD_REQUEST, problem)
+    request = review.request
+    try:
+        pod = _pods.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"the pod cannot be read: {err}")
+    rules = knowledge.rules(request.namespace)
+    claims = knowledge.claims(request.namespace, pod)
+    if not may_change:
+        found = tuple(decision.check(rules, pod, claims))
+        return _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(found)) if found else _allowed(request.uid)
+    operation = Operation.DEBUG if request.sub_resource == "ephemeralcontainers" else Operation.CREATE
+    verdict = decision.decide(rules, pod, operation, claims)
+    if not verdict.is_admitted:
+        return _refused(request.uid, HTTPStatus.FORBIDDEN, verdict.message)
+    return _allowed(request.uid, verdict.patch)
+
+
+def judge_claim(body: bytes, knowledge: Knowledge) -> Answer:
+    """Answer a review of a claim that has a volume."""
+    review, problem = _read(body)
+    if review is None:
+        return _refused("", HTTPStatus.BAD_REQUEST, problem)
+    request = review.request
+    try:
+        claim = _claims.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"the claim cannot be read: {err}")
+    known, class_ = knowledge.claim(request.namespace, claim)
+    found = volumes.judge_claim(knowledge.rules(request.namespace), known, class_)
+    return _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(found)) if found else _allowed(request.uid)
+
+
+def _read(body: bytes) -> tuple[_Review | None, str]:
+    try:
+        review = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        return None, f"the request is not an AdmissionReview: {err}"
+    if (review.api_version, review.kind) != (API_VERSION, KIND):
+        return None, f"only {KIND} of {API_VERSION} is supported"
+    return review, ""
+
+
+def _allowed(uid: str, patch: tuple[dict[str, Any], ...] = ()) -> Answer:
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
+    return _answer(response)
+
+
+def _refused(uid: str, code: HTTPStatus, message: str) -> Answer:
+    reason = "Forbidden" if code is HTTPStatus.FORBIDDEN else "BadRequest"
+    status = {"metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
+    return _answer({"uid": uid, "allowed": False, "status": status})
+
+
+def _answer(response: dict[str, Any]) -> Answer:
+    body = msgspec.json.encode({"kind": KIND, "apiVersion": API_VERSION, "response": response})
+    return Answer(body, response["allowed"])
