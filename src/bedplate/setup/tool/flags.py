@@ -70,7 +70,7 @@ class Flag:
             words = ["-c", self.attribute]
         if self.kind is None:
             return click.Option(words, is_flag=True, help=self.help)
-        bare = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
         return click.Option(
             words, type=self.kind, metavar=self.metavar or None, help=self.help, multiple=self.is_multiple, **bare
         )
