@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from bedplate.agent.apply import Effects
-from bedplate.agent.commands import run
 from bedplate.agent.images import Done
 from bedplate.agent.news import cut
 from bedplate.agent.services.systemctl import Systemctl
@@ -41,7 +40,9 @@ _TOLD_S = 1.0
 _DEATH_SIGNAL = 1
 _LINES = 60
 _LINKS = ("cni0",)
-_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "bedplate-pods"))
+_PROTOCOL = "146"
+"""What `head/render/kubeadm.py` marks its routes with."""
 _FOLDERS = ("/var/lib/cni", "/etc/kubernetes/tmp")
 """What is left of pods and of kubeadm when the node has been reset."""
 _EMPTY = ("/etc/kubernetes/manifests",)
@@ -51,7 +52,7 @@ _EMPTY = ("/etc/kubernetes/manifests",)
 def command(action: str) -> tuple[str, ...]:
     """The command line of an action."""
     return {
-        "init": ("kubeadm", "init", f"--config={INIT}", "--upload-certs"),
+        "init": ("kubeadm", "init", f"--config={INIT}"),
         "join": ("kubeadm", "join", f"--config={JOIN}"),
         # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
         "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
@@ -69,15 +70,17 @@ def refusal(work: Errand, known: Membership, *, is_member: bool) -> str:
 class Kubeadm:
     """On the machine that the agent is on."""
 
-    def __init__(self, effects: Effects, clock: Clock) -> None:
+    def __init__(self, effects: Effects, clock: Clock, *, is_machine: bool | None = None) -> None:
+        """`is_machine` is there for tests: a sandbox counts as a machine."""
         self._effects = effects
         self._clock = clock
+        self._is_machine = effects.root.is_machine if is_machine is None else is_machine
 
     async def run(self, work: Errand, tell: Tell) -> Done:
         """Carry an errand out, or find that it is. Never raises for what kubeadm does."""
-        if not self._effects.root.is_machine:
+        if not self._is_machine:
             return Done(why="a sandbox has no kernel of its own, and cannot be part of a Kubernetes cluster")
-        known, is_member = self._effects.state.membership(), _is_member()
+        known, is_member = self._effects.state.membership(), self._effects.root.stat(_KUBELET) is not None
         if why := refusal(work, known, is_member=is_member):
             return Done(why=why)
         if work.action == "reset":
@@ -105,10 +108,12 @@ class Kubeadm:
             return Done(why=why, lines=lines)
         await tell("removing what pods left behind")
         for link in _LINKS:
-            await run(["ip", "link", "delete", link], timeout_s=_TIDY_S)
+            await self._effects.run(["ip", "link", "delete", link], timeout_s=_TIDY_S)
         for family, table in _TABLES:
-            await run(["nft", "delete", "table", family, table], timeout_s=_TIDY_S)
-        await asyncio.to_thread(_tidy, _FOLDERS, _EMPTY)
+            await self._effects.run(["nft", "delete", "table", family, table], timeout_s=_TIDY_S)
+        await self._effects.run(["ip", "route", "flush", "proto", _PROTOCOL], timeout_s=_TIDY_S)
+        place = self._effects.root.place
+        await asyncio.to_thread(_tidy, [place(path) for path in _FOLDERS], [place(path) for path in _EMPTY])
         self._effects.state.save_membership(Membership())
         return Done(text="is part of no cluster", lines=lines)
 
@@ -167,10 +172,6 @@ def _last(lines: Sequence[str]) -> str:
         line for line in lines if "error" in line.lower()
     ]
     return "; ".join(errors_[-3:] or lines[-3:])[:600] or "it said nothing"
-
-
-def _is_member() -> bool:
-    return os.path.exists(_KUBELET)
 
 
 def _die_with_the_agent() -> None:

@@ -72,6 +72,7 @@ if [ ! -e "$own/made" ]; then
     (cd "$root" && rm -rf etc/bedplate {hidden})
     printf '%s\\n' {agent} > "$root{agent_path}"
     chmod 755 "$root{agent_path}"
+    mkdir -p "$root/usr/lib/modules"
     rm -f "$root/etc/hostname" && echo {name} > "$root/etc/hostname"
     touch "$own/made"
 fi

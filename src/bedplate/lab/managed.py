@@ -152,6 +152,9 @@ async def start_node(ground: Ground, this: NodePlan) -> None:
     node = ground.nodes[this.name]
     before = (await states(ground.plan, ground.folder))[this.name].heard
     await node.create()
+    # The kernel takes its time with the namespaces of a node that had pods, and the old cables go with them.
+    unplug = "; ".join(f"ip link delete {cable} 2>/dev/null" for cable in network.cables(ground.plan, this))
+    await ground.switch.run(["sh", "-c", f"{unplug}; true"], f"unplug the old cables of {this.name}")
     await ground.switch.ip(network.cable_batch(ground.plan, this, node.pid), f"connect node {this.name}")
     await ground.connect(this)
 

@@ -21,6 +21,7 @@ from bedplate.lab.plan import Network, NodePlan, Plan
 __all__ = [
     "NODE_SYSCTLS",
     "cable_batch",
+    "cables",
     "claim",
     "in_use",
     "machine_batch",
@@ -88,12 +89,16 @@ def switch_batch(plan: Plan, node_pids: Mapping[str, int]) -> str:
     return _lines(*lines) + "".join(cable_batch(plan, node, node_pids[node.name]) for node in plan.nodes)
 
 
+def cables(plan: Plan, node: NodePlan) -> list[str]:
+    """The names of a node's cables inside the switch."""
+    index = plan.nodes.index(node)
+    return [f"n{index}-{number}" for number in range(1 + len(plan.links))]
+
+
 def cable_batch(plan: Plan, node: NodePlan, pid: int) -> str:
     """Inside the switch: the cables to one node."""
-    index = plan.nodes.index(node)
     lines = []
-    for number, inner in enumerate(("eth0", *plan.links)):
-        cable = f"n{index}-{number}"
+    for number, (cable, inner) in enumerate(zip(cables(plan, node), ("eth0", *plan.links), strict=True)):
         lines += [f"link add {cable} type veth peer name {inner} netns {pid}", f"link set {cable} master br{number} up"]
     return _lines(*lines)
 

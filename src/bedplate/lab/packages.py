@@ -65,7 +65,7 @@ After=network-online.target containerd.service
 Type=notify
 EnvironmentFile=-/etc/default/kubelet
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-ExecStart=/bin/sh /usr/libexec/kubelet-start $KUBELET_LAB_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+ExecStart=/bin/sh /usr/bin/kubelet-start $KUBELET_LAB_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 Restart=always
 RestartSec=2
 
@@ -186,7 +186,7 @@ def _kubelet(programs: Mapping[str, Path], root: Path) -> list[Recipe]:
     """The packages of the role `kubelet`, each named as its program."""
     texts = {
         f"{_UNITS}/kubelet.service": _KUBELET_UNIT,
-        "/usr/libexec/kubelet-start": _KUBELET_START,
+        "/usr/bin/kubelet-start": _KUBELET_START,
         "/var/lib/kubelet/config.yaml": _KUBELET_CONFIG,
     }
     # On machines the package of the kubelet needs that of the plugins.

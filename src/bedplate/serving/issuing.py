@@ -185,8 +185,7 @@ class Repeatable:
     def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str]) -> Pair:
         """The certificate of that name for these hosts, with its key. Raises `ValueError` as `Authority` does."""
         names, about = sorted(set(hosts)), self._certificate
-        number = int.from_bytes(self._bytes(f"key of {name}", "sha512"), "big")
-        key = ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+        key = self._key_of(name)
         serial = int.from_bytes(self._bytes(" ".join(["certificate of", name, *names]))[:19], "big") | 1
         begins, ends = about.not_valid_before_utc, about.not_valid_after_utc
         builder = (
@@ -202,6 +201,31 @@ class Repeatable:
             _pem(builder.sign(self._key, hashes.SHA256(), ecdsa_deterministic=True if is_elliptic else None)),
             _key_pem(key),
         )
+
+    def authority(self, name: str) -> Pair:
+        """Another authority of that name, good for as long as this one, which does not vouch for it."""
+        key, about = self._key_of(name), self._certificate
+        begins, ends = about.not_valid_before_utc, about.not_valid_after_utc
+        serial = int.from_bytes(self._bytes(f"authority {name}")[:19], "big") | 1
+        subject = _subject(name, ())
+        certificate = (
+            _builder(subject, subject, key.public_key(), begins, ends - begins, serial)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_key_usage(is_authority=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256(), ecdsa_deterministic=True)
+        )
+        return Pair(_pem(certificate), _key_pem(key))
+
+    def key_pair(self, name: str) -> tuple[bytes, bytes]:
+        """A private key of that name and its public one, both PEM."""
+        key = self._key_of(name)
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return _key_pem(key), key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+    def _key_of(self, name: str) -> ec.EllipticCurvePrivateKey:
+        number = int.from_bytes(self._bytes(f"key of {name}", "sha512"), "big")
+        return ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 
     def _bytes(self, purpose: str, digest: str = "sha256") -> bytes:
         return hmac.digest(self._secret, purpose.encode(), digest)
@@ -224,14 +248,10 @@ class Derived:
             .sign(self._key, None)
         )
 
-    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str], elliptic: bool = False) -> Pair:
-        """The certificate of that name for these hosts, with its key; an `elliptic` one (P-256) is for programs that
-        read no Ed25519 keys. Raises `ValueError` as `Authority` does."""
+    def issue(self, name: str, *, uses: Collection[Use], hosts: Iterable[str]) -> Pair:
+        """The certificate of that name for these hosts, with its key. Raises `ValueError` as `Authority` does."""
         names = sorted(set(hosts))
-        key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey = self._key_of(f"key of {name}")
-        if elliptic:
-            number = int.from_bytes(hmac.digest(self._seed, f"elliptic key of {name}".encode(), "sha512"), "big")
-            key = ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+        key = self._key_of(f"key of {name}")
         certificate = (
             self._builder(_subject(name, ()), key.public_key(), " ".join(["certificate of", name, *names]))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

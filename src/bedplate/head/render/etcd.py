@@ -177,8 +177,7 @@ def _host(url: str) -> str:
 
 def certified(seed: str, cluster: str, name: str) -> tuple[str, str, str]:
     """The authority of a cluster, and the certificate and key of a client of it."""
-    # kubeadm copies the key to other nodes, and takes none but elliptic ones and RSA.
-    return _certified(seed, cluster, name, ("localhost",), elliptic=True)
+    return _certified(seed, cluster, name, ("localhost",))
 
 
 def client_urls(tree: Tree, cluster: Obj) -> list[str]:
@@ -191,16 +190,14 @@ def client_urls(tree: Tree, cluster: Obj) -> list[str]:
 
 
 @functools.lru_cache(maxsize=512)
-def _certified(
-    seed: str, cluster: str, node: str, hosts: tuple[str, ...], *, elliptic: bool = False
-) -> tuple[str, str, str]:
+def _certified(seed: str, cluster: str, node: str, hosts: tuple[str, ...]) -> tuple[str, str, str]:
     """The authority, a member's certificate and its key: the same for the same seed, whichever head renders them."""
     from bedplate.serving import issuing  # only clusters with an authority of their own cost this
 
     day, _, bits = seed.partition(".")
     begins = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
     authority = issuing.Derived(bytes.fromhex(bits), f"etcd {cluster}"[:64], begins, _LIFE)
-    pair = authority.issue(node, uses=(issuing.Use.SERVER, issuing.Use.CLIENT), hosts=hosts, elliptic=elliptic)
+    pair = authority.issue(node, uses=(issuing.Use.SERVER, issuing.Use.CLIENT), hosts=hosts)
     return authority.certificate.decode(), pair.certificate.decode(), pair.key.decode()
 
 

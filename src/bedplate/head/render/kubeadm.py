@@ -2,9 +2,10 @@
 
 In: a tree, a node, its role and its cluster. Out: `kubeadm init`'s file on control plane nodes and `kubeadm join`'s on
 all, made of the cluster's own file (`Kubeadm init file`, the same on all nodes) and of what is the node's. They hold
-secrets, and reach nobody but the node. The bootstrap token follows from the key that encrypts the control plane's
-certificates, so that it needs no place of its own. With ranges of pod addresses by node (the extra `pod_ranges` of the
-cluster) the node gets its bridge, routes to the ranges of the other nodes, and an address for what leaves the cluster.
+secrets, and reach nobody but the node. The bootstrap token follows from the cluster's key for kubeadm, and what all API
+servers share from its authority, so that neither needs a place of its own, and a node can join at any time. With ranges
+of pod addresses by node (the extra `pod_ranges` of the cluster) the node gets its bridge, routes to the ranges of the
+other nodes, and an address for what leaves the cluster.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def files(tree: Tree, node: Obj, role: Obj, cluster: Obj) -> list[File]:
     own = [_secret(JOIN, json.dumps(_join(node, role, cluster, token), indent=2) + "\n")]
     if planes:
         init = json.dumps(_init(node, role, cluster, token), indent=2)
-        own += [_secret(INIT, f"{init}\n---\n{shared}"), *_etcd_client(tree, cluster)]
+        own += [_secret(INIT, f"{init}\n---\n{shared}"), *_etcd_client(tree, cluster), *_shared(cluster)]
     return [*own, *_pod_network(tree, node, cluster)]
 
 
@@ -154,13 +155,10 @@ def _endpoint(node: Obj) -> dict[str, Any]:
 
 
 def _init(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
-    key = KubeCluster.kubeadm_cert_key.value(cluster)
-    assert isinstance(key, Secret)
     return {
         "apiVersion": api_version(str(KubeCluster.version.value(cluster))),
         "kind": "InitConfiguration",
         "bootstrapTokens": [{"token": token, "ttl": "2h0m0s"}],
-        "certificateKey": key.reveal(),
         "localAPIEndpoint": _endpoint(node),
         "nodeRegistration": _registration(node, role),
         # Its Service has the address that the cluster's settings name, which kubeadm would not give it.
@@ -170,8 +168,7 @@ def _init(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
 
 
 def _join(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
-    key, authority = KubeCluster.kubeadm_cert_key.value(cluster), KubeCluster.kube_ca_cert.value(cluster)
-    assert isinstance(key, Secret)
+    authority = KubeCluster.kube_ca_cert.value(cluster)
     assert isinstance(authority, Secret)
     port = KubeCluster.kubernetes_api_server_proxy_port.value(cluster)
     discovery = {
@@ -179,7 +176,7 @@ def _join(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
         "token": token,
         "caCertHashes": [_pin(authority.reveal())],
     }
-    plane = {"certificateKey": key.reveal(), "localAPIEndpoint": _endpoint(node)}
+    plane = {"localAPIEndpoint": _endpoint(node)}
     return {
         "apiVersion": api_version(str(KubeCluster.version.value(cluster))),
         "kind": "JoinConfiguration",
@@ -205,19 +202,58 @@ def _pin(certificate: str) -> str:
 
 
 def _etcd_client(tree: Tree, cluster: Obj) -> list[File]:
-    """With what API servers show themselves to etcd: the same on all of them, as kubeadm copies it from the first."""
+    """With what API servers show themselves to etcd."""
     name = str(KubeCluster.etcd_cluster.value(cluster))
     ensemble = tree.find("etcd", name)
     seed = EtcdCluster.authority.value(ensemble) if ensemble is not None else None
-    if not isinstance(seed, Secret) or seed.reveal() == MASK:
+    if not isinstance(seed, Secret):
         return []
-    authority, certificate, key = etcd.certified(seed.reveal(), name, f"kube-apiserver {cluster.key}"[:64])
+    authority, certificate, key = MASK, MASK, MASK
+    if seed.reveal() != MASK:
+        authority, certificate, key = etcd.certified(seed.reveal(), name, f"kube-apiserver {cluster.key}"[:64])
     folder = folder_of(cluster.key)
     return [
         File(path=f"{folder}/etcd-ca.crt", content=authority),
         File(path=f"{folder}/apiserver-etcd-client.crt", content=certificate),
         _secret(f"{folder}/apiserver-etcd-client.key", key),
     ]
+
+
+def _shared(cluster: Obj) -> list[File]:
+    """What all API servers must have alike: the keys of service accounts, and the authority of those that API servers
+    pass requests on for. They follow from the cluster's authority, so that a node can join at any time, and nothing of
+    them is in the cluster itself."""
+    certificate, key = KubeCluster.kube_ca_cert.value(cluster), KubeCluster.kube_ca_key.value(cluster)
+    if not isinstance(certificate, Secret) or not isinstance(key, Secret):
+        return []
+    folder = folder_of(cluster.key)
+    return [
+        _secret(f"{folder}/{name}", content)
+        if name.endswith(".key")
+        else File(path=f"{folder}/{name}", content=content)
+        for name, content in _derived(certificate.reveal(), key.reveal()).items()
+    ]
+
+
+@functools.lru_cache(maxsize=64)
+def _derived(certificate: str, key: str) -> dict[str, str]:
+    if MASK in (certificate, key):
+        return dict.fromkeys(("front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"), MASK)
+    from bedplate.serving import issuing
+
+    try:
+        authority = issuing.Repeatable(issuing.Pair(certificate.encode(), key.encode()))
+    except ValueError:
+        return {}
+    front = authority.authority("front-proxy-ca")
+    private, public = authority.key_pair("service accounts")
+    contents = {
+        "front-proxy-ca.crt": front.certificate,
+        "front-proxy-ca.key": front.key,
+        "sa.key": private,
+        "sa.pub": public,
+    }
+    return {name: content.decode() for name, content in contents.items()}
 
 
 def _pod_network(tree: Tree, node: Obj, cluster: Obj) -> Iterable[File]:

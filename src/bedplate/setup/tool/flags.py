@@ -32,7 +32,7 @@ GROUPS = (
 )
 
 DEPLOY = "deploy"
-"""The action of a command line that names no other: with -c FILE a deployment, without it the wizard."""
+"""The action of a command line without another one: with -c FILE a deployment, without it the wizard."""
 PEOPLE_WRITE = ("add-user", "modify-user")
 _BACKUPS = ("backup-permissions", "restore-permissions")
 PEOPLE = (*PEOPLE_WRITE, "remove-user", "list-users", "get-user", "renew-user", *_BACKUPS)
