@@ -23,8 +23,8 @@ def flags_page() -> str:
         NOTE,
         "# cm-kubernetes-setup: flags\n",
         "How to use them is in [the guide](../guides/kubernetes-setup.md). A flag given with an action that it does "
-        "not belong to is refused. A command line without an action deploys: with `-c FILE` without questions, else with "
-        "the wizard.\n",
+        "not belong to is refused. A command line without an action deploys: with `-c FILE` without questions, else "
+        "with the wizard.\n",
     ]
     for group in GROUPS:
         rows = [(_word(flag), _with(flag), flag.help) for flag in FLAGS if flag.group == group]
@@ -58,8 +58,8 @@ def answers_page() -> str:
         NOTE,
         "# Answers of cm-kubernetes-setup\n",
         "A YAML file for `cm-kubernetes-setup -c FILE`. The wizard writes one; `config/setup-answers.schema.json` is "
-        "its JSON Schema. Of all keys only the control-plane nodes are required. Every problem of a file is told at once, "
-        "with key and line, before anything is changed.\n",
+        "its JSON Schema. Of all keys only the control-plane nodes are required. Every problem of a file is told at "
+        "once, with key and line, before anything is changed.\n",
         "```yaml",
         "kubernetes:",
         "  nodes:",

@@ -56,7 +56,7 @@ async def test_a_name_server_that_answers_is_enough(tmp_path: Path, port: int) -
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", "names no name server"), ("nameserver 127.0.0.1\n", "no name server answers: 127.0.0.1: ")],
+    [("", "has no name server"), ("nameserver 127.0.0.1\n", "no name server answers: 127.0.0.1: ")],
 )
 async def test_without_one_the_setup_stops(tmp_path: Path, text: str, expected: str) -> None:
     # Nothing can be sent to port 0.

@@ -68,7 +68,7 @@ async def _check_dns(file: Path, port: int, answer_s: float, context: Context) -
     except OSError as err:
         raise errors.Invalid(f"{file} cannot be read: {err.strerror}", hint=_DNS_HINT) from err
     if not servers:
-        raise errors.Invalid(f"{file} names no name server", hint=_DNS_HINT)
+        raise errors.Invalid(f"{file} has no name server", hint=_DNS_HINT)
     name = context.answers["kubernetes"]["fqdn"]
     failures = []
     for server in servers:
@@ -130,9 +130,9 @@ class _Listener(asyncio.DatagramProtocol):
 def refresh_command(path: str | None = None) -> Sequence[str]:
     """The command that refreshes the package index here; empty where there is no package manager."""
     for program, words in REFRESH:
-        found = shutil.which(program, path=path)
-        if found is not None:
-            return [found, *words]
+        place = shutil.which(program, path=path)
+        if place is not None:
+            return [place, *words]
     return []
 
 

@@ -50,7 +50,7 @@ def test_nothing_is_there_at_first_and_nothing_after_removal(account: Account) -
 def test_a_linked_folder_is_not_followed(account: Account, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (account.home / ".kube").symlink_to(tmp_path / "elsewhere")
-    for attempt in (lambda: homes.read(account), lambda: homes.replace(account, b"x"), lambda: homes.check(account)):
+    for attempt in (lambda: homes.read(account), lambda: homes.replace(account, b"x")):
         with pytest.raises(errors.Invalid, match="link is not followed"):
             attempt()
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -87,7 +87,7 @@ def test_a_pipe_does_not_stop_the_tool(account: Account) -> None:
 def test_a_folder_in_place_of_the_file_is_refused(account: Account) -> None:
     (account.home / ".kube/config").mkdir(parents=True)
     with pytest.raises(errors.Invalid):
-        homes.check(account)
+        homes.read(account)
 
 
 def test_an_absent_home_and_the_home_of_another_are_refused(account: Account) -> None:

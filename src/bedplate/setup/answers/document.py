@@ -65,10 +65,10 @@ def load(text: str | bytes, name: str = "the file") -> Answers:
     if not isinstance(values, dict):
         raise errors.Invalid(f"{name} has no answers", hint="cm-kubernetes-setup without options writes such a file")
     lines = _lines(text)
-    found = [*_unknown(values, lines), *_missing(values), *_wrong(values)]
-    if found:
-        found.sort(key=lambda problem: lines.get(problem[0], 0))
-        told = [f"{path}{_at(lines, path)}: {problem}" for path, problem in found]
+    wrong = [*_unknown(values, lines), *_missing(values), *_wrong(values)]
+    if wrong:
+        wrong.sort(key=lambda problem: lines.get(problem[0], 0))
+        told = [f"{path}{_at(lines, path)}: {problem}" for path, problem in wrong]
         raise errors.Invalid(f"{name} has {_counted(len(told))}", problems=told, hint="nothing was changed")
     answers = defaults()
     answers["meta"] = {key: values["meta"][key] for key in META if key in (values.get("meta") or {})}

@@ -104,11 +104,11 @@ def _range(text: str) -> list[networks.Range]:
 
 def check(answers: Mapping[str, Any], site: Site, lines: Place | None = None, name: str = "the file") -> None:
     """Raise `Invalid` with everything that does not fit, each with its key and line."""
-    found = problems(answers, site)
-    if not found:
+    wrong = problems(answers, site)
+    if not wrong:
         return
     told = [
-        f"{path} (line {lines[path]}): {text}" if lines and path in lines else f"{path}: {text}" for path, text in found
+        f"{path} (line {lines[path]}): {text}" if lines and path in lines else f"{path}: {text}" for path, text in wrong
     ]
     raise errors.Invalid(f"{name} does not fit this site", problems=told, hint="nothing was changed")
 

@@ -50,8 +50,8 @@ def console(event: Event, now: datetime) -> list[str]:
             return [f"#### {'stage' if mode == 'run' else 'undo'}: {plugin}: {name}"]
         case Failed(plugin, stage, text, hint, mode):
             what = "stage" if mode == "run" else "undo of stage"
-            lines = [f"Error: {what} '{plugin}: {stage}' failed: {text}"]
-            return [*(line for one in lines for line in one.splitlines()), *([f"  next: {hint}"] if hint else [])]
+            message = f"Error: {what} '{plugin}: {stage}' failed: {text}"
+            return [*message.splitlines(), *([f"  next: {hint}"] if hint else [])]
         case Finished(title, status, percent, took_s):
             minutes, seconds = divmod(int(took_s), 60)
             return [

@@ -34,10 +34,10 @@ class LogFile:
         self._is_verbose = is_verbose
 
     @classmethod
-    def open(cls, wanted: Path, fallback: Path, clock: Clock, *, is_verbose: bool = False) -> tuple[LogFile, str]:
-        """The file, and a sentence where it is not the wanted one, else nothing. Raises `Invalid` if neither works."""
+    def open(cls, path: Path, fallback: Path, clock: Clock, *, is_verbose: bool = False) -> tuple[LogFile, str]:
+        """The file, and a sentence where it is not the first one, else nothing. Raises `Invalid` if neither works."""
         try:
-            return cls(wanted, _opened(wanted), clock, is_verbose=is_verbose), ""
+            return cls(path, _opened(path), clock, is_verbose=is_verbose), ""
         except OSError as err:
             reason = err.strerror
         try:
@@ -45,10 +45,10 @@ class LogFile:
             stream = _opened(fallback)
         except OSError as err:
             raise errors.Invalid(
-                f"neither {wanted} ({reason}) nor {fallback} ({err.strerror}) can be written",
+                f"neither {path} ({reason}) nor {fallback} ({err.strerror}) can be written",
                 hint="give another file with --log-file",
             ) from err
-        sentence = f"The log file {wanted} cannot be written ({reason}); logging to {fallback}"
+        sentence = f"The log file {path} cannot be written ({reason}); logging to {fallback}"
         return cls(fallback, stream, clock, is_verbose=is_verbose), sentence
 
     def write(self, level: str, module: str, text: str) -> None:

@@ -17,25 +17,12 @@ from collections.abc import Iterator
 from bedplate.core import errors
 from bedplate.setup.people.accounts import Account
 
-__all__ = ["KUBECONFIG", "check", "read", "replace"]
+__all__ = ["KUBECONFIG", "read", "replace"]
 
 FOLDER, FILE = ".kube", "config"
 KUBECONFIG = f"{FOLDER}/{FILE}"
 MAX_BYTES = 16 << 20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def check(account: Account) -> None:
-    """Raises `Invalid` unless the kubeconfig of the account could be written; changes nothing."""
-    with _home(account) as home:
-        try:
-            folder = _open_folder(home, account)
-        except FileNotFoundError:
-            return
-        try:
-            _read(folder, account)
-        finally:
-            os.close(folder)
 
 
 def read(account: Account) -> bytes | None:

@@ -32,7 +32,7 @@ GROUPS = (
 )
 
 DEPLOY = "deploy"
-"""The action of a command line that names no other: with -c FILE a deployment, without it the wizard."""
+"""The action of a command line without another one: with -c FILE a deployment, without it the wizard."""
 PEOPLE_WRITE = ("add-user", "modify-user")
 _BACKUPS = ("backup-permissions", "restore-permissions")
 PEOPLE = (*PEOPLE_WRITE, "remove-user", "list-users", "get-user", "renew-user", *_BACKUPS)
@@ -70,7 +70,7 @@ class Flag:
             words = ["-c", self.attribute]
         if self.kind is None:
             return click.Option(words, is_flag=True, help=self.help)
-        bare = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": ""} if self.is_bare else {}
         return click.Option(
             words, type=self.kind, metavar=self.metavar or None, help=self.help, multiple=self.is_multiple, **bare
         )

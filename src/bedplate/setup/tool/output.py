@@ -1,4 +1,4 @@
-"""What an action prints with: the reporter of a run, made from the flags.
+"""What an action prints with: the reporter of a run, built from the flags.
 
 In: the flags, the state folder. Out: a reporter with its log file and, on a terminal, with the live display.
 """
@@ -32,15 +32,15 @@ def reporter(
     """The reporter of a run. Raises `Invalid` when no log file can be written."""
     log, sentence = None, ""
     if has_log:
-        wanted = values["log_file"] or LOG_FILE
-        log, sentence = LogFile.open(wanted, state / LOG_FILE.name, clock, is_verbose=values["verbose"])
-    made = Reporter(_display(values, clock), clock, format_=_format(values), log=log)
+        path = values["log_file"] or LOG_FILE
+        log, sentence = LogFile.open(path, state / LOG_FILE.name, clock, is_verbose=values["verbose"])
+    built = Reporter(_display(values, clock), clock, format_=_format(values), log=log)
     if sentence:
-        made.emit(Line(sentence, "warning"))
+        built.emit(Line(sentence, "warning"))
     try:
-        yield made
+        yield built
     finally:
-        made.display.hide()
+        built.display.hide()
         if log is not None:
             log.close()
 

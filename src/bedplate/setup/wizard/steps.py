@@ -94,7 +94,7 @@ class Steps:
         return question.kind.text(declaration.value_at(self.values, question.path))
 
     def type(self, question: Field, text: str) -> None:
-        """Take what was typed; the text that is shown already is no answer of anybody."""
+        """Take what was typed; the text that is prefilled does not count as an answer."""
         if text != self.text(question):
             self._typed[question.path] = question.kind.parse(text)
 
@@ -104,9 +104,9 @@ class Steps:
     def problems(self) -> dict[str, str]:
         """What is wrong, by key; the first problem of each."""
         wrong = document.problems(self.given)
-        found = wrong or fitting.problems(self.values, self.site)
+        problems = wrong or fitting.problems(self.values, self.site)
         texts: dict[str, str] = {}
-        for path, text in found:
+        for path, text in problems:
             texts.setdefault(path, text)
         return texts
 
