@@ -40,13 +40,16 @@ class Channels:
 
     def execute(self, code: str) -> dict[str, Any]:
         text, request = "", self.send(code)
+        reply, is_idle = None, False
         for message in self.messages(request):
             content = message["content"]
             text += content.get("text", "") if message["msg_type"] == "stream" else ""
             text += content["data"]["text/plain"] if message["msg_type"] == "execute_result" else ""
             if message["msg_type"] == "execute_reply":
                 reply = content
-            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+            is_idle = is_idle or (message["msg_type"] == "status" and content["execution_state"] == "idle")
+            # They come on two channels, in any order.
+            if is_idle and reply is not None:
                 return {"status": reply["status"], "output": text, "ename": reply.get("ename")}
         raise AssertionError("never reached")
 

@@ -58,8 +58,8 @@ class World:
     def __init__(self, server: servers.Server, client: Client) -> None:
         self.server = server
         self.client = client
-        self.namespace = f"kernels-{uuid.uuid4().hex[:8]}"
-        self.assembly: Assembly | None = None
+        self.id = uuid.uuid4().hex[:8]
+        self.namespace = f"kernels-{self.id}"
 
     @contextlib.asynccontextmanager
     async def operator(self, **flags: str) -> AsyncIterator[Assembly]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from typing import Any
 
 from jupyter_client import BlockingKernelClient
@@ -70,8 +71,16 @@ def complete(client: BlockingKernelClient, code: str) -> dict[str, Any]:
 
 
 def wait_ready(client: BlockingKernelClient, _: str) -> dict[str, Any]:
-    client.wait_for_ready(timeout=PATIENCE_S)
-    return {"ready": True}
+    """Until a kernel answers; one that is still starting has no heartbeat, which jupyter_client takes for its death."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            client.wait_for_ready(timeout=PATIENCE_S)
+            return {"ready": True}
+        except RuntimeError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def shutdown(client: BlockingKernelClient, _: str) -> dict[str, Any]:
