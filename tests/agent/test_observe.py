@@ -118,3 +118,9 @@ async def test_what_stands_around_a_block_may_change(tmp_path: Path) -> None:
     assert [difference.name for difference in found()] == ["/etc/hosts"]
     place.write_text("only theirs\n")
     assert [difference.what for difference in found()] == ["was removed"]
+
+
+def test_a_service_that_failed_and_is_no_longer_needed_is_still_stopped() -> None:
+    lost = [Difference("service", "app", "is failed")]
+    assert remaining(STATE, lost, Edits(), desired(services=[])).services == STATE.services
+    assert remaining(STATE, lost, Edits(), STATE).services == ()

@@ -71,7 +71,9 @@ def test_the_kubelet_comes_with_a_unit_that_reads_the_roles_flags(machine: Path,
     folder = tmp_path / "packages"
     packages.fill(folder, packages.recipes(programs, machine))
     unit = (folder / "kubelet/usr/lib/systemd/system/kubelet.service").read_text()
-    assert "ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml" in unit and "$KUBELET_EXTRA_ARGS" in unit
+    assert "ExecStart=/bin/sh /usr/bin/kubelet-start" in unit and "$KUBELET_EXTRA_ARGS" in unit
+    script = (folder / "kubelet/usr/bin/kubelet-start").read_text()
+    assert "exec /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml" in script
     settings = yaml.safe_load((folder / "kubelet/var/lib/kubelet/config.yaml").read_text())
     assert settings["kind"] == "KubeletConfiguration"
     assert sorted(path.name for path in (folder / "kubeadm").rglob("*")) == ["bin", "kubeadm", "usr"]

@@ -172,7 +172,7 @@ class Agent:
             is_first = self.held.state is None
             differences = await self._upkeep.differences()
             edits = self._effects.edits.under(desired.settings)
-            before = remaining(self.held.state, differences, edits) if self.held.state else None
+            before = remaining(self.held.state, differences, edits, desired) if self.held.state else None
             outcome = await self._updated(await self._applier.apply(before, desired, etag), desired)
             self._hold(outcome, desired, etag)
             self._state.end()

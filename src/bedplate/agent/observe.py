@@ -119,9 +119,14 @@ def _changed(record: Record, look: Look, owner: tuple[int, int] | None) -> str:
     return ""
 
 
-def remaining(state: Desired, differences: Iterable[Difference], edits: Edits) -> Desired:
-    """The held state without what does not hold and is to be repaired."""
+def remaining(state: Desired, differences: Iterable[Difference], edits: Edits, after: Desired | None = None) -> Desired:
+    """The held state without what does not hold and is to be repaired. A service that does not run and is not part of
+    the state `after` stays in it: who takes care of it may be about to start it again, and has to be told."""
     lost = {(difference.kind, difference.name) for difference in differences}
+    if after is not None:
+        lost -= {("service", service.name) for service in state.services} - {
+            ("service", service.name) for service in after.services
+        }
     return msgspec.structs.replace(
         state,
         files=tuple(

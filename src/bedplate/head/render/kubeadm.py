@@ -60,6 +60,8 @@ _SCRIPT_TEXT = """\
 # whenever this file changes.
 set -e
 echo 1 > /proc/sys/net/ipv4/ip_forward
+# A node that is not part of the cluster, or no longer, has no pods.
+[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/bootstrap-kubelet.conf ] || exit 0
 routes='{routes}'
 ip route show proto {protocol} | while read -r range rest; do
     case "$routes" in *"$range via "*) ;; *) ip route delete "$range" proto {protocol} ;; esac

@@ -23,7 +23,7 @@ PROGRAM = "cm-kubernetes-setup"
 TITLE = "Kubernetes Setup"
 
 _EXAMPLES = """
-examples:
+Examples:
   cm-kubernetes-setup                                              ask, then save the answers or deploy
   cm-kubernetes-setup -c examples/three-nodes.yaml                 deploy without questions
   cm-kubernetes-setup -c answers.yaml --plan                       show what would be done
