@@ -30,7 +30,7 @@ EVENTS: dict[str, tuple[str, str, str, str, str]] = {
         PERMISSIONS,
         "a permission",
         "Warning",
-        "Somebody else changed or deleted an object that the manager made; it is as before.",
+        "Another client changed or deleted an object that the manager made; it is as before.",
         "Change the custom resource instead of its objects.",
     ),
     "NotMade": (

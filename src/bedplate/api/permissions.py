@@ -286,5 +286,5 @@ def username_problems(username: str) -> list[str]:
 
 
 def is_protected(namespace: str) -> bool:
-    """Whether the namespace belongs to the cluster itself and can be nobody's."""
+    """Whether the namespace belongs to the cluster itself, so that no user can have it."""
     return namespace in PROTECTED or namespace.startswith("kube-")

@@ -120,19 +120,19 @@ class PermissionController:
 
     def _owners(self, labels: Mapping[str, str]) -> list[str]:
         release, user = labels.get(permissions.LABEL_RELEASE), labels.get(permissions.LABEL_USER)
-        found = []
+        keys = []
         for kind, cache in self.resources.items():
             if release is not None and f"{permissions.NAMESPACE}/{release}" in cache:
-                found.append(f"{kind}/{release}")
+                keys.append(f"{kind}/{release}")
             if user is not None:
-                found += [f"{kind}/{each.name}" for each in cache.by_index(BY_USER, user)]
-        return found
+                keys += [f"{kind}/{each.name}" for each in cache.by_index(BY_USER, user)]
+        return keys
 
     def _in(self, namespace: str) -> list[str]:
-        found = []
+        keys = []
         for kind, cache in self.resources.items():
-            found += [f"{kind}/{each.name}" for each in cache.by_index(BY_NAMESPACE, namespace)]
-        return found
+            keys += [f"{kind}/{each.name}" for each in cache.by_index(BY_NAMESPACE, namespace)]
+        return keys
 
     def look_again(self, release: str | None = None) -> None:
         """Queue everything, or what has this name."""
@@ -152,10 +152,10 @@ class PermissionController:
     async def reconcile(self, key: str) -> Result | None:
         """Bring one custom resource up to date."""
         kind, _, name = key.partition("/")
-        found: Permission | None = self.resources[kind].get(f"{permissions.NAMESPACE}/{name}")
-        if found is None:
+        cached: Permission | None = self.resources[kind].get(f"{permissions.NAMESPACE}/{name}")
+        if cached is None:
             return None
-        resource: Permission = msgspec.structs.replace(found, kind=kind)
+        resource: Permission = msgspec.structs.replace(cached, kind=kind)
         picture = await self._picture(resource)
         if resource.metadata.is_deleting:
             await self._remove(resource, picture)
@@ -200,19 +200,19 @@ class PermissionController:
 
     async def _make(self, resource: Permission, picture: Picture) -> None:
         await self._add_finalizer(resource)
-        made = desired.wanted(resource, picture)
-        names = [objects.identity(each) for each in made]
+        targets = desired.wanted(resource, picture)
+        names = [objects.identity(each) for each in targets]
         digest = desired.digest(resource, picture.facts)
         was_complete = _was_complete(resource, digest)
         obsolete = [name for name in resource.status.objects if name not in names]
         # What is no longer wanted goes first: a right must not outlast the wish.
         await self._removal(resource, picture).remove(obsolete)
-        for each in made:
+        for each in targets:
             before = self.live.get(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
             was_made = objects.identity(each) in resource.status.objects
             if await self.writer.ensure(each, was_made=was_made) and was_complete and _is_drift(resource, each, before):
                 self._tell_drift(resource, each, before)
-        message = f"{len(made)} objects"
+        message = f"{len(targets)} objects"
         if isinstance(resource, PermissionUser) and resource.spec.psp_spec_override:
             message += "; psp_spec_override has no effect on this cluster"
         status = statuses.following(resource, statuses.MADE, message, names, digest, self.time.now())
@@ -235,8 +235,8 @@ class PermissionController:
             return
         names = list(resource.status.objects)
         if not objects.problems(resource):
-            made = [objects.identity(each) for each in desired.wanted(resource, picture)]
-            names += [name for name in made if name not in names]
+            identities = [objects.identity(each) for each in desired.wanted(resource, picture)]
+            names += [name for name in identities if name not in names]
         await self._removal(resource, picture).remove(names)
         finalizers = [each for each in resource.metadata.finalizers if each != permissions.FINALIZER]
         await self._write_finalizers(resource, finalizers)
@@ -260,10 +260,10 @@ class PermissionController:
         about = events.reference(self._refs[resource.kind], resource)
         self.recorder.event(about, events.WARNING, NOT_MADE, message)
 
-    def _tell_drift(self, resource: Permission, wanted: RawObject, before: Any) -> None:
+    def _tell_drift(self, resource: Permission, target: RawObject, before: Any) -> None:
         what = "was deleted or lost its labels" if before is None else "was changed"
-        message = f"{objects.identity(wanted)} {what} by somebody else and is restored"
-        log.warning("permission.drift_repaired", name=resource.name, object=objects.identity(wanted), what=what)
+        message = f"{objects.identity(target)} {what} and is restored"
+        log.warning("permission.drift_repaired", name=resource.name, object=objects.identity(target), what=what)
         about = events.reference(self._refs[resource.kind], resource)
         self.recorder.event(about, events.WARNING, DRIFT_REPAIRED, message)
 
@@ -294,14 +294,14 @@ def _was_complete(resource: Permission, digest: str) -> bool:
     return is_ready and same and resource.status.digest == digest
 
 
-def _is_drift(resource: Permission, wanted: RawObject, before: Any) -> bool:
-    """Rules of a further user in the namespace, or a further account of the same user, are no drift."""
+def _is_drift(resource: Permission, target: RawObject, before: Any) -> bool:
+    """Rules of a further user in the namespace, or a further account of the same user, do not count as drift."""
     if before is None:
         return True
-    if wanted["kind"] == "ClusterRoleBinding":
+    if target["kind"] == "ClusterRoleBinding":
         return [each for each in before.subjects or () if each.kind != "ServiceAccount"] != [_person(resource)]
-    if wanted["kind"] != "Namespace":
+    if target["kind"] != "Namespace":
         return True
-    key, metadata = permissions.RULES_PREFIX + resource.name, wanted["metadata"]
+    key, metadata = permissions.RULES_PREFIX + resource.name, target["metadata"]
     has_label = before.metadata.labels.get(permissions.LABEL_POD_RULES) is not None
     return not has_label or before.metadata.annotations.get(key) != metadata["annotations"].get(key)

@@ -97,7 +97,7 @@ def _user_spec() -> dict[str, Any]:
         "create_namespace": _flag("Create the namespace.", True),
         "allowPrivilegeEscalation": _flag("Pods may gain privileges.", False),
         "allowPrivileged": _flag("Pods may have privileged containers.", False),
-        "allow_all_uids": _flag("Pods without paths of the node may run as anybody, root included.", False),
+        "allow_all_uids": _flag("Pods without paths of the node may run with any UID, root included.", False),
         "psp_spec_override": {
             "description": "Has no effect: no supported Kubernetes has PodSecurityPolicies.",
             "type": "object",

@@ -45,9 +45,9 @@ class Picture(msgspec.Struct, frozen=True):
 
 def reason_against(resource: Permission, picture: Picture) -> Reason | None:
     """Why nothing is made, if so."""
-    found = objects.problems(resource)
-    if found:
-        return Reason("Invalid", "; ".join(found))
+    problems = objects.problems(resource)
+    if problems:
+        return Reason("Invalid", "; ".join(problems))
     spec = resource.spec
     if isinstance(resource, PermissionUser):
         if resource.spec.is_cluster_wide:
@@ -85,10 +85,11 @@ def _merged(each: RawObject, resource: Permission, picture: Picture) -> RawObjec
     subjects = list(each["subjects"])
     for other in picture.neighbours:
         if isinstance(other, PermissionUser) and other.spec.username == resource.spec.username:
-            made = objects.objects(other, picture.facts) if not objects.problems(other) else []
-            same = [one for one in made if objects.identity(one) == objects.identity(each)]
-            subjects += [one for binding in same for one in binding["subjects"] if one not in subjects]
-    return {**each, "subjects": sorted(subjects, key=lambda one: (one["kind"] != "User", one.get("namespace", "")))}
+            theirs = objects.objects(other, picture.facts) if not objects.problems(other) else []
+            same = [obj for obj in theirs if objects.identity(obj) == objects.identity(each)]
+            subjects += [subject for binding in same for subject in binding["subjects"] if subject not in subjects]
+    ordered = sorted(subjects, key=lambda subject: (subject["kind"] != "User", subject.get("namespace", "")))
+    return {**each, "subjects": ordered}
 
 
 def merged_namespace(namespace: RawObject, users: Iterable[PermissionUser], picture: Picture) -> RawObject:

@@ -1,6 +1,6 @@
 """What the cluster has: ValidatingAdmissionPolicies, Kyverno, fields of pods; and the objects that stand for all users.
 
-In: a client, and whether policies are wanted. Out: `ClusterFacts`, the policy and its binding kept as they should be,
+In: a client, and whether policies are target. Out: `ClusterFacts`, the policy and its binding kept as they should be,
 and Kyverno's policies as they are. Kinds may come and go while the manager runs, so they are asked for again and again
 instead of being watched. An error is not absence: facts change only on an answer.
 """
@@ -38,7 +38,7 @@ _ADMISSION, _KYVERNO = "/apis/admissionregistration.k8s.io/v1", "/apis/kyverno.i
 
 @dataclass(slots=True)
 class Discovery:
-    """Looks at the cluster from time to time. `changed` is told of every difference: new facts, or one release."""
+    """Looks at the cluster from time to time. `on_facts` and `on_release` are called for every difference."""
 
     client: Client
     live: Live
@@ -89,8 +89,8 @@ class Discovery:
         served = await self._served(_ADMISSION)
         has_policies = self.uses_policies and policies.POLICIES.plural in served and not is_embedded
         if has_policies:
-            for wanted in policies.objects(has_strict_groups=has_strict_groups):
-                await self._ensure(wanted)
+            for target in policies.objects(has_strict_groups=has_strict_groups):
+                await self._ensure(target)
         has_kyverno = live.CLUSTER_POLICIES.plural in await self._served(_KYVERNO)
         if has_kyverno:
             await self._follow_policies()
@@ -120,22 +120,22 @@ class Discovery:
             raise
         return {each["name"] for each in msgspec.json.decode(answer.body).get("resources") or ()}
 
-    async def _ensure(self, wanted: RawObject) -> None:
-        ref = policies.POLICIES if wanted["kind"] == policies.POLICIES.kind else policies.BINDINGS
-        name = wanted["metadata"]["name"]
+    async def _ensure(self, target: RawObject) -> None:
+        ref = policies.POLICIES if target["kind"] == policies.POLICIES.kind else policies.BINDINGS
+        name = target["metadata"]["name"]
         try:
             current = await self.client.get(ref, name)
         except kube_errors.NotFound:
             current = {}
-        if live.matches(wanted, current):
+        if live.matches(target, current):
             return
         options: Any = {"type": PatchType.APPLY, "field_manager": permissions.FIELD_MANAGER, "force": True}
-        await self.client.patch(ref, name, wanted, **options)
-        log.info("discovery.policy_written", kind=wanted["kind"], name=name, is_new=not current)
+        await self.client.patch(ref, name, target, **options)
+        log.info("discovery.policy_written", kind=target["kind"], name=name, is_new=not current)
 
     async def _follow_policies(self) -> None:
-        found = await self.client.list(live.CLUSTER_POLICIES, label_selector=live.SELECTOR)
-        fresh = {each["metadata"]["name"]: each for each in found.items}
+        listing = await self.client.list(live.CLUSTER_POLICIES, label_selector=live.SELECTOR)
+        fresh = {each["metadata"]["name"]: each for each in listing.items}
         stale = self.live.policies
         self.live.policies = fresh
         for name in stale.keys() | fresh.keys():

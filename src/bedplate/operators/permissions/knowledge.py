@@ -43,10 +43,10 @@ class Cluster:
         restricted namespaces only."""
         known = self._rules.get(namespace)
         if known is None:
-            found = self.namespaces.get(namespace)
+            entry = self.namespaces.get(namespace)
             known = NamespaceRules((), self.has_strict_groups, is_labelled=True)
-            if found is not None:
-                parsed = NamespaceRules.parse(found.metadata.annotations, needs_strict_groups=self.has_strict_groups)
+            if entry is not None:
+                parsed = NamespaceRules.parse(entry.metadata.annotations, needs_strict_groups=self.has_strict_groups)
                 known = msgspec.structs.replace(parsed, is_labelled=True)
                 self._rules[namespace] = known
         return known
@@ -59,9 +59,9 @@ class Cluster:
                 name, claim = self._ephemeral(pod, volume)
                 known[name] = claim
             name = str(pods.mapped(volume.get("persistentVolumeClaim")).get("claimName", ""))
-            found = self.claims.get(f"{namespace}/{name}") if name else None
-            if found is not None:
-                known[name] = self.claim(namespace, found)[0]
+            entry = self.claims.get(f"{namespace}/{name}") if name else None
+            if entry is not None:
+                known[name] = self.claim(namespace, entry)[0]
         return known
 
     def claim(self, namespace: str, claim: PersistentVolumeClaim) -> tuple[volumes.Claim, StorageClass | None]:
@@ -76,18 +76,18 @@ class Cluster:
         template = pods.mapped(pods.mapped(volume["ephemeral"]).get("volumeClaimTemplate"))
         spec = pods.mapped(template.get("spec"))
         class_ = self.classes.get(str(spec.get("storageClassName") or ""))
-        wanted = str(spec.get("volumeName") or "")
-        return name, volumes.claim_of(wanted, class_, self._volume(wanted) if wanted else None)
+        volume_name = str(spec.get("volumeName") or "")
+        return name, volumes.claim_of(volume_name, class_, self._volume(volume_name) if volume_name else None)
 
     def remember(self, volume: PersistentVolume) -> None:
         """A volume that the cache does not show yet."""
         self._new[volume.name] = volume
 
     def _volume(self, name: str) -> PersistentVolume | None:
-        found = self.persistent.get(name)
-        if found is not None:
+        volume = self.persistent.get(name)
+        if volume is not None:
             self._new.pop(name, None)
-            return found
+            return volume
         return self._new.get(name)
 
     def _forget(self, change: Change[Any]) -> None:

@@ -56,11 +56,11 @@ def policy_values(features: frozenset[str]) -> dict[str, Any]:
 def policies(rule_set: RuleSet, namespace: str, labels: dict[str, str]) -> list[RawObject]:
     """The four policies of a user."""
     match = {"any": [{"resources": {"kinds": ["Pod"], "namespaces": [namespace], "operations": ["CREATE"]}}]}
-    made = [
+    rendered = [
         _policy(rule_set, refusals.HOST_PATHS, labels, {"match": match, "validate": _host_paths(rule_set)}),
     ]
     if not rule_set.has_identity:
-        return made
+        return rendered
     user = {"+(runAsUser)": rule_set.uid, "+(runAsGroup)": rule_set.gids[0]}
     groups = {"+(fsGroup)": rule_set.gids[0], "+(supplementalGroups)": list(rule_set.gids)}
     of_pod = {"spec": {"securityContext": {**user, **groups}}}
@@ -74,8 +74,8 @@ def policies(rule_set: RuleSet, namespace: str, labels: dict[str, str]) -> list[
             rule["preconditions"] = _all(_condition("{{ request.object.spec.initContainers[] | length(@) }}"))
         if ALL_UIDS in rule_set.allows:
             rule["preconditions"] = _all(_condition(_HAS_HOST_PATH), *rule.get("preconditions", {}).get("all", ()))
-        made.append(_policy(rule_set, name, labels, rule))
-    return made
+        rendered.append(_policy(rule_set, name, labels, rule))
+    return rendered
 
 
 def _policy(rule_set: RuleSet, name: str, labels: dict[str, str], rule: dict[str, Any]) -> RawObject:

@@ -61,42 +61,42 @@ def ref_of(kind: str) -> ResourceRef[Any]:
     return CLUSTER_POLICIES if kind == "ClusterPolicy" else REFS[kind]
 
 
-def matches(wanted: RawObject, live: Any) -> bool:
+def matches(target: RawObject, live: Any) -> bool:
     """Whether a live object says everything that it should, and no more where more would be a right or a rule."""
     if isinstance(live, Mapping):
-        return _covers(wanted, live)
-    metadata = wanted["metadata"]
+        return _covers(target, live)
+    metadata = target["metadata"]
     labels: Mapping[str, str] = metadata.get("labels", {})
     if any(live.metadata.labels.get(key) != value for key, value in labels.items()):
         return False
-    if wanted["kind"] == "Namespace":
+    if target["kind"] == "Namespace":
         return _rules_match(metadata.get("annotations", {}), live.metadata.annotations)
     match live:
         case Role():
-            return msgspec.convert(wanted["rules"], tuple[permissions.PolicyRule, ...]) == (live.rules or ())
+            return msgspec.convert(target["rules"], tuple[permissions.PolicyRule, ...]) == (live.rules or ())
         case Binding():
-            expected = msgspec.convert(wanted, Binding)
+            expected = msgspec.convert(target, Binding)
             return (expected.subjects or ()) == (live.subjects or ()) and expected.role_ref == live.role_ref
         case Secret():
-            return msgspec.convert(wanted, Secret).data == live.data
+            return msgspec.convert(target, Secret).data == live.data
     return True
 
 
-def is_equal_roleref(wanted: RawObject, live: Any) -> bool:
-    """Whether a live binding can be changed into the wanted one: its role cannot be."""
-    return not isinstance(live, Binding) or msgspec.convert(wanted, Binding).role_ref == live.role_ref
+def is_equal_roleref(target: RawObject, live: Any) -> bool:
+    """Whether a live binding can be changed into the target one: its role cannot be."""
+    return not isinstance(live, Binding) or msgspec.convert(target, Binding).role_ref == live.role_ref
 
 
-def _rules_match(wanted: Mapping[str, str], live: Mapping[str, str]) -> bool:
+def _rules_match(target: Mapping[str, str], live: Mapping[str, str]) -> bool:
     ours = {key: value for key, value in live.items() if key.startswith(permissions.RULES_PREFIX)}
-    rules = {key: value for key, value in wanted.items() if key.startswith(permissions.RULES_PREFIX)}
+    rules = {key: value for key, value in target.items() if key.startswith(permissions.RULES_PREFIX)}
     created = permissions.ANNOTATION_CREATED
-    return ours == rules and (created not in wanted or wanted[created] == live.get(created))
+    return ours == rules and (created not in target or target[created] == live.get(created))
 
 
-def _covers(wanted: Any, live: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(_covers(value, live.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(live, list) and len(wanted) == len(live) and all(map(_covers, wanted, live))
-    return bool(wanted == live)
+def _covers(target: Any, live: Any) -> bool:
+    if isinstance(target, Mapping):
+        return isinstance(live, Mapping) and all(_covers(value, live.get(key)) for key, value in target.items())
+    if isinstance(target, list):
+        return isinstance(live, list) and len(target) == len(live) and all(map(_covers, target, live))
+    return bool(target == live)

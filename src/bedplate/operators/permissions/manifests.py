@@ -30,12 +30,12 @@ _READ = ["get", "list", "watch"]
 def objects(webhook_url: str = "", image: str = "bedplate:latest") -> list[RawObject]:
     """Everything, in the order in which it is applied."""
     names = (permissions.CHARTS_NAMESPACE, permissions.NAMESPACE, SYSTEM)
-    made: list[RawObject] = [_object("v1", "Namespace", name) for name in names]
-    made += crds.definitions()
-    made += _rights()
+    rendered: list[RawObject] = [_object("v1", "Namespace", name) for name in names]
+    rendered += crds.definitions()
+    rendered += _rights()
     if not webhook_url:
-        made += [_service(), _deployment(image)]
-    return [*made, _mutating(webhook_url), _validating(webhook_url)]
+        rendered += [_service(), _deployment(image)]
+    return [*rendered, _mutating(webhook_url), _validating(webhook_url)]
 
 
 def _object(version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> RawObject:

@@ -39,22 +39,22 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 def problems(resource: Permission) -> list[str]:
     """Why nothing can be made of a custom resource, as far as it says so itself."""
     spec = resource.spec
-    found = permissions.username_problems(spec.username)
+    reasons = permissions.username_problems(spec.username)
     if isinstance(resource, PermissionUser):
-        found += [text for path in resource.spec.user_paths for text in rules.path_problems(path)]
+        reasons += [text for path in resource.spec.user_paths for text in rules.path_problems(path)]
         if resource.spec.role not in permissions.ROLES:
-            found.append(f"the role {resource.spec.role!r} is not one of {', '.join(permissions.ROLES)}")
+            reasons.append(f"the role {resource.spec.role!r} is not one of {', '.join(permissions.ROLES)}")
         if resource.spec.is_cluster_wide:
-            return found
+            return reasons
     if len(resource.name) > _LONGEST_RELEASE:
-        found.append(f"the name {resource.name!r} is longer than {_LONGEST_RELEASE} characters")
+        reasons.append(f"the name {resource.name!r} is longer than {_LONGEST_RELEASE} characters")
     if not spec.namespace:
-        found.append("the namespace is empty")
+        reasons.append("the namespace is empty")
     elif permissions.is_protected(spec.namespace):
-        found.append(f"the namespace {spec.namespace!r} is protected: it belongs to the cluster itself")
+        reasons.append(f"the namespace {spec.namespace!r} is protected: it belongs to the cluster itself")
     else:
-        found += [f"the namespace {text}" for text in names.dns_label_problems(spec.namespace)]
-    return found
+        reasons += [f"the namespace {text}" for text in names.dns_label_problems(spec.namespace)]
+    return reasons
 
 
 def objects(resource: Permission, facts: ClusterFacts) -> list[RawObject]:

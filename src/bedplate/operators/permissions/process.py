@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from bedplate.core import logging
 from bedplate.operators.permissions.options import Options, read
@@ -20,20 +19,29 @@ _ABOUT = (
 )
 _EXITS = (
     "Exit code: 0 after SIGTERM or SIGINT (a second one stops it immediately), 1 for everything else: a wrong "
-    "command line, lost leadership, no cluster to manage."
+    "command line, no cluster to manage."
 )
 _EXAMPLES = ("--kubeconfig=admin.conf --webhook-port=9443", "--admission-policies=off -v=2")
 
 
-def _start(options: Options, environ: Mapping[str, str]) -> Coroutine[Any, Any, None]:
-    from bedplate.operators.permissions.assembly import Assembly
+log = logging.get_logger("permissions")
 
-    return Assembly(options, environ).run()
+
+async def _start(options: Options, environ: Mapping[str, str]) -> None:
+    from bedplate.operators.permissions.assembly import Assembly
+    from bedplate.runtime.leaderelection import LeadershipLost
+
+    while True:
+        try:
+            return await Assembly(options, environ).run()
+        except LeadershipLost as err:
+            # Reviews must be answered all the same: no supervisor may be there to start the program again.
+            log.warning("manager.leadership_lost", error=str(err), effect="goes on as a candidate")
 
 
 PROGRAM: Program[Options] = Program(
     name="permissions-manager",
-    log=logging.get_logger("permissions"),
+    log=log,
     part="manager",
     read=read,
     usage=lambda: help_text("permissions-manager", (_ABOUT, _EXITS), _EXAMPLES, Options()),

@@ -62,7 +62,7 @@ class Removal:
         needed: set[str] = set()
         for each in self.picture.neighbours:
             if not each.metadata.is_deleting and not objects.problems(each):
-                needed |= {objects.identity(one) for one in desired.wanted(each, self.picture)}
+                needed |= {objects.identity(obj) for obj in desired.wanted(each, self.picture)}
         return needed
 
     async def _leave(self, name: str) -> None:

@@ -74,8 +74,10 @@ def judge_pod(body: bytes, knowledge: Knowledge, *, may_change: bool) -> Answer:
     rules = knowledge.rules(request.namespace)
     claims = knowledge.claims(request.namespace, pod)
     if not may_change:
-        found = tuple(decision.check(rules, pod, claims))
-        return _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(found)) if found else _allowed(request.uid)
+        reasons = tuple(decision.check(rules, pod, claims))
+        return (
+            _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(reasons)) if reasons else _allowed(request.uid)
+        )
     operation = Operation.DEBUG if request.sub_resource == "ephemeralcontainers" else Operation.CREATE
     verdict = decision.decide(rules, pod, operation, claims)
     if not verdict.is_admitted:
@@ -94,8 +96,8 @@ def judge_claim(body: bytes, knowledge: Knowledge) -> Answer:
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"the claim cannot be read: {err}")
     known, class_ = knowledge.claim(request.namespace, claim)
-    found = volumes.judge_claim(knowledge.rules(request.namespace), known, class_)
-    return _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(found)) if found else _allowed(request.uid)
+    reasons = volumes.judge_claim(knowledge.rules(request.namespace), known, class_)
+    return _refused(request.uid, HTTPStatus.FORBIDDEN, refusals.summary(reasons)) if reasons else _allowed(request.uid)
 
 
 def _read(body: bytes) -> tuple[_Review | None, str]:

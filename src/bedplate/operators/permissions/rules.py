@@ -125,8 +125,10 @@ class NamespaceRules(msgspec.Struct, frozen=True):
     def parse(cls, annotations: Mapping[str, str], *, needs_strict_groups: bool = True) -> NamespaceRules:
         """The rules of a namespace from its annotations."""
         prefix = permissions.RULES_PREFIX
-        found = sorted((key.removeprefix(prefix), text) for key, text in annotations.items() if key.startswith(prefix))
-        return cls(tuple(RuleSet.parse(release, text) for release, text in found), needs_strict_groups)
+        entries = sorted(
+            (key.removeprefix(prefix), text) for key, text in annotations.items() if key.startswith(prefix)
+        )
+        return cls(tuple(RuleSet.parse(release, text) for release, text in entries), needs_strict_groups)
 
     @classmethod
     def of_namespace(cls, namespace: Mapping[str, Any], *, needs_strict_groups: bool = True) -> NamespaceRules:

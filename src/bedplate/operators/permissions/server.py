@@ -129,10 +129,10 @@ class WebhookServer:
         if not name or name in self.cluster.persistent:
             return
         try:
-            found: PersistentVolume = await self.client.get(PERSISTENT_VOLUMES, name)
+            volume: PersistentVolume = await self.client.get(PERSISTENT_VOLUMES, name)
         except kube_errors.NotFound:
             return
-        self.cluster.remember(found)
+        self.cluster.remember(volume)
 
     def _handler(self, name: str, judge: Callable[[bytes], Awaitable[Answer]]) -> Handler:
         metrics = shared(self.registry, WebhookMetrics)

@@ -63,16 +63,16 @@ def judge_claim(rules: NamespaceRules, claim: Claim, class_: StorageClass | None
         return (Refusal(rule, "spec.volumeName", message, "create the volume first"),)
     if not claim.path:
         return ()
-    found = []
+    reasons = []
     for each in rules.sets:
         rule, field = each.rule(refusals.HOST_PATHS), "spec.volumeName"
         if not each.has_path(claim.path) or not each.has_identity:
             message = f"the volume {claim.volume!r} is the path {claim.path!r} of a node"
-            found.append(Refusal(rule, field, message, remedy(each.paths)))
+            reasons.append(Refusal(rule, field, message, remedy(each.paths)))
         elif _is_dynamic(class_):
             message = f"the volume {claim.volume!r} is a path of a node that the claim's class did not make"
-            found.append(Refusal(rule, field, message, "set spec.storageClassName to an empty string"))
-    return tuple(found)
+            reasons.append(Refusal(rule, field, message, "set spec.storageClassName to an empty string"))
+    return tuple(reasons)
 
 
 def remedy(paths: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ _BEHIND_S = 10.0
 
 
 class Foreign(errors.Invalid):
-    """An object of this name exists, and somebody else made it."""
+    """An object of this name exists, and another client made it."""
 
 
 @dataclass(slots=True)
@@ -49,29 +49,29 @@ class Writer:
         """The object is gone."""
         self._written.pop(name, None)
 
-    async def ensure(self, wanted: RawObject, *, was_made: bool = False) -> bool:
-        """Let an object be as wanted; whether it had to be written. `was_made`: it is known to be ours, whatever
+    async def ensure(self, target: RawObject, *, was_made: bool = False) -> bool:
+        """Let an object be as target; whether it had to be written. `was_made`: it is known to be ours, whatever
         somebody left of it."""
-        kind, metadata = wanted["kind"], wanted["metadata"]
+        kind, metadata = target["kind"], target["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
         current = self.live.get(kind, namespace, name)
-        if current is not None and live_objects.matches(wanted, current):
+        if current is not None and live_objects.matches(target, current):
             return False
-        if self._is_behind(identity_of(wanted), current) or await self._is_others_account(wanted, current):
+        if self._is_behind(identity_of(target), current) or await self._is_others_account(target, current):
             return False
         ref = live_objects.ref_of(kind)
-        if current is not None and not live_objects.is_equal_roleref(wanted, current):
+        if current is not None and not live_objects.is_equal_roleref(target, current):
             await self.client.delete(ref, name, namespace or None, uid=identity.uid_of(current))
         is_ours = was_made or current is not None
         try:
-            answer = await self._apply(wanted, force=is_ours)
+            answer = await self._apply(target, force=is_ours)
         except kube_errors.Conflict:
             if is_ours or not await self._has_manager(kind, namespace, name):
                 raise Foreign(
-                    f"{identity_of(wanted)} exists and was made by somebody else: delete or rename it"
+                    f"{identity_of(target)} exists and was made by another client: delete or rename it"
                 ) from None
-            answer = await self._apply(wanted, force=True)
-        self._written[identity_of(wanted)] = (answer.metadata.resource_version, self.time.monotonic())
+            answer = await self._apply(target, force=True)
+        self._written[identity_of(target)] = (answer.metadata.resource_version, self.time.monotonic())
         return True
 
     def _is_behind(self, name: str, current: Any) -> bool:
@@ -82,14 +82,14 @@ class Writer:
         shown = identity.resource_version_of(current) if current is not None else "0"
         return version.isdigit() and shown.isdigit() and int(shown) < int(version)
 
-    async def _is_others_account(self, wanted: RawObject, current: Any) -> bool:
+    async def _is_others_account(self, target: RawObject, current: Any) -> bool:
         """A ServiceAccount that was in the namespace before is used as it is, and stays when the user goes."""
-        namespace = self.live.namespaces.get(wanted["metadata"].get("namespace", ""))
-        if wanted["kind"] != "ServiceAccount" or current is not None or namespace is None:
+        namespace = self.live.namespaces.get(target["metadata"].get("namespace", ""))
+        if target["kind"] != "ServiceAccount" or current is not None or namespace is None:
             return False
         if permissions.ANNOTATION_CREATED in namespace.metadata.annotations:
             return False
-        place = (wanted["metadata"]["namespace"], wanted["metadata"]["name"])
+        place = (target["metadata"]["namespace"], target["metadata"]["name"])
         ref = live_objects.ref_of("ServiceAccount").partial()
         try:
             await self.client.get(ref, place[1], place[0])
@@ -125,13 +125,13 @@ class Writer:
             return False
         return True
 
-    async def _apply(self, wanted: RawObject, *, force: bool) -> meta.PartialObject:
-        metadata = wanted["metadata"]
-        ref = live_objects.ref_of(wanted["kind"]).with_model(meta.PartialObject)
+    async def _apply(self, target: RawObject, *, force: bool) -> meta.PartialObject:
+        metadata = target["metadata"]
+        ref = live_objects.ref_of(target["kind"]).with_model(meta.PartialObject)
         return await self.client.patch(
             ref,
             metadata["name"],
-            wanted,
+            target,
             metadata.get("namespace") or None,
             type=PatchType.APPLY,
             field_manager=permissions.FIELD_MANAGER,
@@ -141,8 +141,8 @@ class Writer:
     async def _has_manager(self, kind: str, namespace: str, name: str) -> bool:
         """Whether the live object has fields that this manager applied; False when there is none."""
         try:
-            found: RawObject = await self.client.get(live_objects.ref_of(kind).raw(), name, namespace or None)
+            current: RawObject = await self.client.get(live_objects.ref_of(kind).raw(), name, namespace or None)
         except kube_errors.NotFound:
             return False
-        entries = (found.get("metadata") or {}).get("managedFields") or ()
+        entries = (current.get("metadata") or {}).get("managedFields") or ()
         return any(entry.get("manager") == permissions.FIELD_MANAGER for entry in entries)
