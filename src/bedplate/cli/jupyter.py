@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["jupyter"]
 
 
-@click.group()
+@click.group(
+    epilog=display.examples(
+        "bedplate jupyter manifests | kubectl apply --server-side -f -",
+        "bedplate jupyter kernel templates",
+    )
+)
 def jupyter() -> None:
     """Jupyter kernels in pods: manifests of the operator, kernelspecs from templates."""
 
@@ -51,7 +56,7 @@ def manifests(image: str, pull_policy: str) -> None:
     click.echo(yaml.safe_dump_all(made.documents(image, pull_policy), sort_keys=False), nl=False)
 
 
-@jupyter.group()
+@jupyter.group(epilog=display.examples("bedplate jupyter kernel create jupyter-eg-kernel-k8s-cmjkop-py"))
 def kernel() -> None:
     """Kernelspecs of kernels in pods, made from templates."""
 
@@ -64,7 +69,13 @@ def _template(name: str) -> Template:
     return template.load(folder) if "/" in name or folder.is_dir() else template.built_in(name)
 
 
-@kernel.command(short_help="List the templates, or the parameters of one.")
+@kernel.command(
+    short_help="List the templates, or the parameters of one.",
+    epilog=display.examples(
+        "bedplate jupyter kernel templates",
+        "bedplate jupyter kernel templates jupyter-eg-kernel-k8s-cmjkop-r -o json",
+    ),
+)
 @click.argument("template", default="")
 @display.output_option
 def templates(template: str, output: str) -> None:
@@ -128,7 +139,12 @@ def create(template: str, given: tuple[str, ...], kernels: Path, replace: bool) 
     click.echo(f"kernelspec {target.name} written to {target}")
 
 
-@kernel.command(short_help="Print the CMJupyterKernel that a template gives.")
+@kernel.command(
+    short_help="Print the CMJupyterKernel that a template gives.",
+    epilog=display.examples(
+        "bedplate jupyter kernel render jupyter-eg-kernel-k8s-cmjkop-py --set namespace=john-restricted"
+    ),
+)
 @click.argument("template")
 @_set
 @click.option("--user", default="", help="The user who starts it.  [default: you]")

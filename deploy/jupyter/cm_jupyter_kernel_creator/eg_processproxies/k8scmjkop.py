@@ -64,7 +64,7 @@ class KubernetesCMJupyterKernelOperator(ContainerProcessProxy):
             **(self.proxy_config.get("parameters") or {}),
             "kernel_id": self.kernel_id,
             "username": account.pw_name,
-            # Not KERNEL_UID and KERNEL_GID: clients choose those, and would be anybody.
+            # Not KERNEL_UID and KERNEL_GID: clients choose those, and could name any user.
             "uid": account.pw_uid,
             "gid": account.pw_gid,
             "homedir": account.pw_dir,

@@ -123,9 +123,9 @@ class KernelController:
             await self._refuse(kernel, [str(err)])
             raise
         if "Pod" in kinds:
-            made = await self._client.get(POD_VIEWS, objects.name_of(kernel), kernel.namespace)
-            self._tell(kernel, NORMAL, "Created", f"created pod {made.name} with its sidecar")
-            await self._show(kernel, plan.status(kernel, made))
+            pod = await self._client.get(POD_VIEWS, objects.name_of(kernel), kernel.namespace)
+            self._tell(kernel, NORMAL, "Created", f"created pod {pod.name} with its sidecar")
+            await self._show(kernel, plan.status(kernel, pod))
 
     async def _refuse(self, kernel: Kernel, problems: Iterable[str]) -> None:
         told = list(problems)
@@ -177,11 +177,11 @@ class KernelController:
 
     # Telling
 
-    async def _show(self, kernel: Kernel, wanted: dict[str, Any]) -> bool:
+    async def _show(self, kernel: Kernel, status: dict[str, Any]) -> bool:
         """Write the status where it differs; whether it did."""
-        (condition,) = wanted["conditions"]
+        (condition,) = status["conditions"]
         before = meta.find_condition(kernel.status.conditions, "Ready")
-        if before is not None and not _differs(kernel, wanted, before):
+        if before is not None and not _differs(kernel, status, before):
             return False
         now = self._time.now()
         is_same = before is not None and before.status == condition["status"] and before.last_transition_time
@@ -191,7 +191,7 @@ class KernelController:
             await self._client.patch(
                 KERNELS,
                 kernel.name,
-                {"status": wanted},
+                {"status": status},
                 kernel.namespace,
                 subresource="status",
                 field_manager=names.OPERATOR,
@@ -207,14 +207,14 @@ def _owner_uid(obj: Any) -> str:
     return owner.uid if owner is not None else ""
 
 
-def _differs(kernel: Kernel, wanted: dict[str, Any], before: meta.Condition) -> bool:
-    (condition,) = wanted["conditions"]
+def _differs(kernel: Kernel, status: dict[str, Any], before: meta.Condition) -> bool:
+    (condition,) = status["conditions"]
     seen = kernel.status
     return (seen.phase, seen.pod_name, seen.address, seen.observed_generation) != (
-        wanted["phase"],
-        wanted.get("podName", ""),
-        wanted.get("address", ""),
-        wanted["observedGeneration"],
+        status["phase"],
+        status.get("podName", ""),
+        status.get("address", ""),
+        status["observedGeneration"],
     ) or (before.status, before.reason, before.message) != (
         condition["status"],
         condition["reason"],

@@ -128,12 +128,13 @@ def ended(pod: PodView) -> str:
 
     It is when its sidecar stopped, which is how the sidecar says that the gateway is gone, or when all else stopped.
     """
-    states = ((one.name, one.state.terminated) for one in pod.status.container_statuses)
+    states = ((container.name, container.state.terminated) for container in pod.status.container_statuses)
     stopped = {name: state for name, state in states if state is not None}
     sidecar = stopped.get(names.SIDECAR)
     if sidecar is not None:
         return f"container {names.SIDECAR} stopped with exit code {sidecar.exit_code}"
-    others = [one.name for one in pod.status.container_statuses if one.name != names.SIDECAR]
+    containers = [container.name for container in pod.status.container_statuses]
+    others = [name for name in containers if name != names.SIDECAR]
     if others and all(name in stopped for name in others):
         codes = ", ".join(f"{name} stopped with exit code {view.exit_code}" for name, view in stopped.items())
         return f"container {codes}"
@@ -162,12 +163,16 @@ def _state(pod: PodView | None, problems: Sequence[str]) -> tuple[str, str, str,
     if pod is None:
         return PENDING, "False", "Pending", "the pod is not created yet"
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    if pod.status.phase == "Running" and all(one.ready for one in pod.status.container_statuses):
+    if pod.status.phase == "Running" and all(container.ready for container in pod.status.container_statuses):
         return RUNNING, "True", "Running", ""
-    waiting = [
-        f"container {one.name} waits: {one.state.waiting.reason} {one.state.waiting.message}".rstrip()
-        for one in containers
-        if one.state.waiting is not None
+    blocked = [
+        f"container {container.name} waits: {waiting.reason} {waiting.message}".rstrip()
+        for container in containers
+        if (waiting := container.state.waiting) is not None
     ]
-    unscheduled = [one.message for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False"]
-    return PENDING, "False", "Pending", "; ".join([*unscheduled, *waiting]) or "the pod is starting"
+    unscheduled = [
+        condition.message
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled" and condition.status == "False"
+    ]
+    return PENDING, "False", "Pending", "; ".join([*unscheduled, *blocked]) or "the pod is starting"

@@ -48,5 +48,5 @@ def _fill(folder: Path, files: Mapping[str, str]) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
         place.chmod(0o644)
-    for place in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+    for place in (folder, *(each for each in folder.rglob("*") if each.is_dir())):
         place.chmod(0o755)

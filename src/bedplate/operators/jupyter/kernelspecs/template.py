@@ -137,10 +137,10 @@ def choices(parameter: Parameter, shell: Shell) -> tuple[Any, list[Any]]:
     definition = parameter.definition
     if definition.getter == "static":
         return definition.default, list(definition.values or ())
-    found = shell(definition.exec or ())
+    lines = shell(definition.exec or ())
     if definition.default is not None:
-        return definition.default, list(found)
-    return (_converted(parameter, found[0]) if found else None), list(found)
+        return definition.default, list(lines)
+    return (_converted(parameter, lines[0]) if lines else None), list(lines)
 
 
 def values(template: Template, given: Mapping[str, str], shell: Shell = run_shell) -> dict[str, Any]:
@@ -187,9 +187,9 @@ def _value_problems(parameter: Parameter, value: Any) -> Iterator[str]:
         yield "must consist of printable characters"
     # What a shell getter prints is offered; it cannot know everything, so it forbids nothing.
     known = parameter.definition.values if parameter.definition.getter == "static" else None
-    for one in value if isinstance(value, list) else [value]:
-        if known is not None and one not in known:
-            yield f"{one!r} is not one of {', '.join(map(str, known))}"
+    for member in value if isinstance(value, list) else [value]:
+        if known is not None and member not in known:
+            yield f"{member!r} is not one of {', '.join(map(str, known))}"
     if isinstance(value, str | list):
         limits, noun = parameter.limits, "characters" if isinstance(value, str) else "members"
         if limits.max_len is not None and len(value) > limits.max_len:

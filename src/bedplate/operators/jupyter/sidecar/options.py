@@ -22,7 +22,7 @@ class Serving:
 
     timeout: float = flag(60.0, "Seconds without a ping of the gateway after which the sidecar stops.")
     response_address: str = flag(
-        "", "HOST:PORT at which the gateway waits for the connection parameters; empty: nobody is told."
+        "", "HOST:PORT at which the gateway waits for the connection parameters; empty: they are not sent."
     )
     public_key: str = flag("", "The gateway's RSA key (base64, DER), with which the parameters are encrypted.")
     bind_address: str = flag("", "Address at which the channels are served; empty: all.")

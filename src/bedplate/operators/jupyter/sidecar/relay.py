@@ -1,9 +1,9 @@
 """The five channels, passed on byte by byte between a gateway and the kernel.
 
 In: connections of ZeroMQ peers at the sidecar's ports. Out: one connection to the kernel for each. Nothing is read of
-what passes: identities, subscriptions, signatures and ZeroMQ's own encryption are between the two ends, as if there
-were no sidecar. The end of one side is the end of the other, so that a peer connects again when a kernel is started
-again. A side that does not read makes the other one wait; nothing is kept here.
+what passes: identities, subscriptions, signatures and ZeroMQ's own encryption are between the two ends, as if they
+were connected directly. The end of one side is the end of the other, so that a peer connects again when a
+kernel is started again. A side that does not read makes the other one wait; nothing is kept here.
 """
 
 from __future__ import annotations
