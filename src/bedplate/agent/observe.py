@@ -143,11 +143,11 @@ def remaining(state: Desired, differences: Iterable[Difference], edits: Edits) -
     )
 
 
-def with_failed(before: Desired, wanted: Desired | None, after: Desired) -> Desired:
+def with_failed(before: Desired, desired: Desired | None, after: Desired) -> Desired:
     """The state with the services that should have run, do not, and should not any more: their keepers may be about to
     start them again, and have to be told."""
     known = {service.name for service in (*before.services, *after.services)}
-    failed = tuple(service for service in wanted.services if service.name not in known) if wanted is not None else ()
+    failed = tuple(service for service in desired.services if service.name not in known) if desired is not None else ()
     return msgspec.structs.replace(before, services=(*before.services, *failed)) if failed else before
 
 
