@@ -114,7 +114,7 @@ class Applier:
         until = self._clock.monotonic() + _ESTABLISH_S
         while True:
             crd = await self._client.get(CRDS, name)
-            conditions = {one.get("type"): one for one in crd.get("status", {}).get("conditions", [])}
+            conditions = {condition.get("type"): condition for condition in crd.get("status", {}).get("conditions", [])}
             if conditions.get("Established", {}).get("status") == "True":
                 self._kinds.forget()
                 return

@@ -103,9 +103,11 @@ class Kinds:
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
             answer = await self._get(path, _Resources, "APIResourceList")
             self._resources[group, version] = {
-                one.kind: Served(custom(group, version, one.name, one.kind, one.namespaced), tuple(one.verbs))
-                for one in reversed(answer.resources)
-                if "/" not in one.name
+                resource.kind: Served(
+                    custom(group, version, resource.name, resource.kind, resource.namespaced), tuple(resource.verbs)
+                )
+                for resource in reversed(answer.resources)
+                if "/" not in resource.name
             }
         return self._resources[group, version]
 

@@ -35,10 +35,10 @@ class Pass:
     """`run` gives the next record; None for an application that has nothing left."""
 
     def __init__(
-        self, record: Application, wanted: Wanted | None, plan: Plan, applier: Applier, pruner: Pruner, save: Save
+        self, record: Application, application: Wanted | None, plan: Plan, applier: Applier, pruner: Pruner, save: Save
     ) -> None:
         self._record = record
-        self._wanted = wanted
+        self._wanted = application
         self._plan = plan
         self._applier = applier
         self._pruner = pruner

@@ -61,33 +61,33 @@ class Pruner:
             return Outcome(Fate.GONE)
         namespace = item.namespace or None
         try:
-            found = await self._client.get(served.ref, item.name, namespace)
+            obj = await self._client.get(served.ref, item.name, namespace)
         except errors.NotFound:
             return Outcome(Fate.GONE)
-        if not _is_applied_by(found, self._manager):
+        if not _is_applied_by(obj, self._manager):
             return Outcome(Fate.KEPT, "it is no longer the one that was applied")
-        if not found["metadata"].get("deletionTimestamp"):
-            obstacle = await self._obstacle(item, found)
+        if not obj["metadata"].get("deletionTimestamp"):
+            obstacle = await self._obstacle(item, obj)
             if obstacle is not None:
                 return obstacle
             self._guard()
             await self._client.delete(
-                served.ref, item.name, namespace, uid=found["metadata"]["uid"], propagation="Background"
+                served.ref, item.name, namespace, uid=obj["metadata"]["uid"], propagation="Background"
             )
         try:
             left = await self._client.get(served.ref.partial(), item.name, namespace)
         except errors.NotFound:
             return Outcome(Fate.GONE)
-        if left.metadata.uid != found["metadata"]["uid"]:
+        if left.metadata.uid != obj["metadata"]["uid"]:
             return Outcome(Fate.GONE)
         return Outcome(Fate.GOING, _holders(left))
 
-    async def _obstacle(self, item: Item, found: dict[str, Any]) -> Outcome | None:
+    async def _obstacle(self, item: Item, obj: dict[str, Any]) -> Outcome | None:
         """Why a namespace or a definition may not be deleted now."""
         if (item.group, item.kind) == (NAMESPACES.group, NAMESPACES.kind):
             return await self._in_namespace(item.name)
         if (item.group, item.kind) == (CRDS.group, CRDS.kind):
-            return await self._instances(found)
+            return await self._instances(obj)
         return None
 
     async def _in_namespace(self, name: str) -> Outcome | None:
@@ -100,9 +100,9 @@ class Pruner:
                 continue
             listed = await self._client.list(served.ref.partial(), name)
             others += [
-                f"{served.ref.kind} {found.metadata.name}"
-                for found in listed.items
-                if _counts(served.ref.kind, found.metadata)
+                f"{served.ref.kind} {obj.metadata.name}"
+                for obj in listed.items
+                if _counts(served.ref.kind, obj.metadata)
             ]
         if not others:
             return None
@@ -115,7 +115,7 @@ class Pruner:
         if served is None:
             return Outcome(Fate.KEPT, "its objects cannot be listed, since no version of it is served")
         listed = await self._client.list(served.ref.partial())
-        left = [f"{served.ref.kind} {found.metadata.name}" for found in listed.items if not found.metadata.is_deleting]
+        left = [f"{served.ref.kind} {obj.metadata.name}" for obj in listed.items if not obj.metadata.is_deleting]
         if left:
             return Outcome(Fate.KEPT, f"there are objects of its kind: {_three(left)}")
         if listed.items:
@@ -123,14 +123,14 @@ class Pruner:
         return None
 
 
-def _counts(kind: str, found: meta.ObjectMeta) -> bool:
+def _counts(kind: str, obj: meta.ObjectMeta) -> bool:
     """Whether an object speaks for keeping its namespace: not what goes with its owner, nor what is going."""
-    return not found.owner_references and not found.is_deleting and (kind, found.name) not in _OF_THE_SERVER
+    return not obj.owner_references and not obj.is_deleting and (kind, obj.name) not in _OF_THE_SERVER
 
 
-def _is_applied_by(found: dict[str, Any], manager: str) -> bool:
-    fields = found["metadata"].get("managedFields") or []
-    return any(one.get("manager") == manager and one.get("operation") == "Apply" for one in fields)
+def _is_applied_by(obj: dict[str, Any], manager: str) -> bool:
+    fields = obj["metadata"].get("managedFields") or []
+    return any(entry.get("manager") == manager and entry.get("operation") == "Apply" for entry in fields)
 
 
 def _holders(left: meta.PartialObject) -> str:

@@ -120,7 +120,9 @@ class Sync:
                 self._look(self._all())
 
     def _all(self) -> set[Key]:
-        recorded = {Key(one.group, one.name) for one in self._book.items().values() if one.cluster == self._name}
+        recorded = {
+            Key(record.group, record.name) for record in self._book.items().values() if record.cluster == self._name
+        }
         return recorded | set(self.wanted())
 
     def _look(self, keys: Iterable[Key]) -> None:
@@ -167,18 +169,18 @@ class Sync:
         assert self._client is not None
         assert self._served is not None
         applications, before = self.wanted(), self._book.get(self._record_name(key))
-        wanted = applications.get(key)
+        application = applications.get(key)
         if before is not None and before.place != self._place:
             # Another cluster than the one of the record: none of those objects is in it.
             await self._forget(key)
             before = None
-        if before is None and (wanted is None or wanted == Wanted(())):
+        if before is None and (application is None or application == Wanted(())):
             return None
         record = before or Application(self._name, key.group, key.name, self._place, since=stamp(self._clock))
         guard, manager = self._head.standing.refuse_writes, manager_of(key)
         work = Pass(
             record,
-            wanted,
+            application,
             planning.plan(key, applications, record.objects),
             Applier(self._client, self._served, key, guard, self._clock),
             Pruner(self._client, self._served, manager, guard),

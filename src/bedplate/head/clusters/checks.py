@@ -117,19 +117,19 @@ class ClusterChecks:
             await self._notices.add_all(turned)
 
     async def _results(self, client: Client, names: set[str]) -> list[Result]:
-        found: list[core.Node] | errors.BedplateError | None = None
+        listed: list[core.Node] | errors.BedplateError | None = None
         if names & {NODES, CHILDREN}:
-            found = await _asked(lambda: seeing.nodes(client))
+            listed = await _asked(lambda: seeing.nodes(client))
         results = []
         if COMPONENTS in names:
             results.append(await self._components(client))
         if NODES in names:
-            assert found is not None
-            is_error = isinstance(found, errors.BedplateError)
-            results.append(judging.unknown(NODES, str(found)) if is_error else judging.nodes(found))  # type: ignore[arg-type]
+            assert listed is not None
+            is_error = isinstance(listed, errors.BedplateError)
+            results.append(judging.unknown(NODES, str(listed)) if is_error else judging.nodes(listed))  # type: ignore[arg-type]
         if CHILDREN in names:
             agents = members(self._head.tree, self._name, self._health)
-            results.append(judging.children(agents, None if isinstance(found, errors.BedplateError) else found))
+            results.append(judging.children(agents, None if isinstance(listed, errors.BedplateError) else listed))
         if PODS in names:
             bad = await _asked(lambda: seeing.pods(client))
             is_unknown = isinstance(bad, errors.BedplateError)

@@ -44,9 +44,9 @@ class Beat(NamedTuple):
     seen_s: float
 
 
-def nodes(found: Iterable[core.Node]) -> Result:
+def nodes(seen: Iterable[core.Node]) -> Result:
     """Every node is Ready."""
-    bad = [f"{node.metadata.name} ({why})" for node in found if (why := not_ready(node))]
+    bad = [f"{node.metadata.name} ({why})" for node in seen if (why := not_ready(node))]
     if not bad:
         return _passed(NODES)
     return _failed(
@@ -64,11 +64,11 @@ def not_ready(node: core.Node) -> str:
     return ready.reason or "NotReady"
 
 
-def pods(found: Iterable[core.Pod]) -> Result:
+def pods(seen: Iterable[core.Pod]) -> Result:
     """Every pod is Running, Succeeded or Pending."""
     bad = [
         f"{pod.metadata.namespace}/{pod.metadata.name} ({_ended(pod.status)})"
-        for pod in found
+        for pod in seen
         if pod.status.phase not in ("Running", "Succeeded", "Pending", "")
     ]
     if not bad:
@@ -86,7 +86,7 @@ def components(unready: Sequence[str], static: Iterable[core.Pod], beats: Iterab
     itself fails, `static` the pods of the control plane, `beats` the components that have stopped renewing."""
     bad = [*unready, *(f"{name} has stopped" for name in beats)]
     for pod in static:
-        ready = next((one for one in pod.status.conditions if one.type == "Ready"), None)
+        ready = next((condition for condition in pod.status.conditions if condition.type == "Ready"), None)
         if ready is None or not ready.is_true:
             bad.append(f"{pod.metadata.name} is not ready")
     if not bad:
@@ -100,10 +100,10 @@ def stopped(beats: Mapping[str, Beat], now_s: float) -> list[str]:
     return sorted(name for name, beat in beats.items() if now_s - beat.seen_s > _LATE_S)
 
 
-def children(agents: Iterable[Agent], found: Iterable[core.Node] | None) -> Result:
+def children(agents: Iterable[Agent], seen: Iterable[core.Node] | None) -> Result:
     """The kubelet and the container runtime run on every member whose agent reports; of others nothing is expected."""
     active = [agent for agent in agents if agent.state == "UP"]
-    known = {node.metadata.name: node for node in found} if found is not None else None
+    known = {node.metadata.name: node for node in seen} if seen is not None else None
     bad = []
     for agent in active:
         node = known.get(agent.node) if known is not None else None

@@ -61,7 +61,7 @@ async def failing(client: Client) -> list[str]:
 async def beats(client: Client, before: Mapping[str, Beat], now_s: float) -> dict[str, Beat]:
     """The leases of the components that elect a leader. Seconds are counted by this head, so that its clock and the
     cluster's need not agree; one that has never had a lease is not expected to."""
-    found = {}
+    current = {}
     for name in LEADERS:
         try:
             lease = await client.get(LEASES, name, NAMESPACE_SYSTEM)
@@ -69,5 +69,5 @@ async def beats(client: Client, before: Mapping[str, Beat], now_s: float) -> dic
             continue
         version = f"{lease.spec.renew_time} {lease.spec.holder_identity}"
         known = before.get(name)
-        found[name] = known if known is not None and known.version == version else Beat(version, now_s)
-    return found
+        current[name] = known if known is not None and known.version == version else Beat(version, now_s)
+    return current

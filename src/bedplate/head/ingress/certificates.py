@@ -45,9 +45,9 @@ def generate_authority(folder: Path, cluster: str, now: datetime) -> Pair:
         if x509.load_pem_x509_certificate(present.certificate).not_valid_after_utc - now > _RENEW_BEFORE:
             return present
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = Authority.create(f"{cluster} ingress"[:_LONGEST_NAME], now, AUTHORITY_LIFE, path_length=0).pair
-    made.write(folder, CA, certificate_mode=0o600)
-    return made
+    pair = Authority.create(f"{cluster} ingress"[:_LONGEST_NAME], now, AUTHORITY_LIFE, path_length=0).pair
+    pair.write(folder, CA, certificate_mode=0o600)
+    return pair
 
 
 def generate_pair(folder: Path, domains: Sequence[str], now: datetime) -> Pair:

@@ -1,7 +1,7 @@
 """Puts a certificate into a cluster: a Secret, and the option of the ingress controller that names it.
 
 In: a pair, a client. Out: the Secret, the patched Deployment or DaemonSet of the NGINX ingress controller, which then
-starts its pods anew. Every function may be repeated; a controller that has the option already is left alone. One that
+starts its pods again. Every function may be repeated; a controller that has the option already is left alone. One that
 is kept applied by an application would lose the option again at once, and is refused with what to do instead.
 """
 
@@ -62,22 +62,22 @@ def secret(pair: Pair) -> dict[str, Any]:
 
 async def find(client: Client) -> Controller:
     """The ingress controller. Raises `NotFound` where there is none, `Conflict` where there are several."""
-    found = [
+    controllers = [
         Controller(ref, body["metadata"]["namespace"], body["metadata"]["name"], body)
         for ref in (DEPLOYMENTS, _DAEMON_SETS)
         for body in (await client.list(ref, label_selector=_SELECTOR)).items
     ]
-    if not found:
+    if not controllers:
         raise errors.NotFound(
             f"no ingress controller was found: nothing has the labels {_SELECTOR}",
             hint="enable the application ingress_controller, or label its Deployment so",
         )
-    if len(found) > 1:
-        places = ", ".join(f"{one.namespace}/{one.name}" for one in found)
+    if len(controllers) > 1:
+        places = ", ".join(f"{controller.namespace}/{controller.name}" for controller in controllers)
         raise errors.Invalid(
             f"there are several ingress controllers: {places}", hint="remove the label from all but one"
         )
-    return found[0]
+    return controllers[0]
 
 
 async def create_secret(client: Client, controller: Controller, pair: Pair) -> None:
@@ -100,7 +100,7 @@ def planned(controller: Controller, pair: Pair) -> dict[str, Any]:
     template = controller.body["spec"]["template"]
     containers = template["spec"]["containers"]
     args = list(containers[0].get("args") or [])
-    wanted = [word for word in args if not word.startswith(_OPTION)] + [option]
+    complete = [word for word in args if not word.startswith(_OPTION)] + [option]
     if application and option not in args:
         raise errors.Invalid(
             f"{controller.namespace}/{controller.name} is kept applied by the application {application}",
@@ -112,7 +112,7 @@ def planned(controller: Controller, pair: Pair) -> dict[str, Any]:
         return {}
     # Lists are replaced whole, so that the patch is for what was read and for nothing that somebody has made of it.
     metadata = {"resourceVersion": controller.body["metadata"]["resourceVersion"]}
-    first = {**containers[0], "args": args if option in args else wanted}
+    first = {**containers[0], "args": args if option in args else complete}
     inner = {"metadata": {"annotations": {DIGEST: digest}}, "spec": {"containers": [first, *containers[1:]]}}
     return {"metadata": metadata, "spec": {"template": inner}}
 

@@ -298,8 +298,8 @@ def _standing(visit: Visit) -> dict[tuple[str, str, str], str]:
     clusters, present = visit.service.clusters, visit.service.head.tree.mode("kubernetes")
     if clusters is None:
         return {}
-    states = [one for name in present for one in clusters.applications.states(name)]
-    return {(one.cluster, one.group, one.name): one.state for one in states}
+    states = [application for name in present for application in clusters.applications.states(name)]
+    return {(application.cluster, application.group, application.name): application.state for application in states}
 
 
 async def search(visit: Visit) -> web.StreamResponse:

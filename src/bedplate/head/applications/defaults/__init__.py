@@ -63,8 +63,8 @@ def _application(text: str, *, is_enabled: bool, environment: Mapping[str, Objec
     values: Object = {} if is_enabled else {"enabled": False}
     if text:
         values["config"] = text
-    made: Object = {"type": "Application", "values": values}
-    return {**made, "children": {"environment": dict(environment)}} if environment else made
+    application: Object = {"type": "Application", "values": values}
+    return {**application, "children": {"environment": dict(environment)}} if environment else application
 
 
 def _environment(ingress: Ingress) -> dict[str, Object]:

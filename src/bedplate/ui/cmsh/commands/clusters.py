@@ -66,26 +66,33 @@ def _where(desk: Desk) -> str:
     most=None,
 )
 async def _appstatus(desk: Desk, args: Arguments) -> None:
-    wanted = args.value("state").lower()
-    if wanted and wanted not in APPLICATIONS:
-        raise Usage(f"there is no state {wanted!r}", hint=f"one of {', '.join(APPLICATIONS)}")
+    only = args.value("state").lower()
+    if only and only not in APPLICATIONS:
+        raise Usage(f"there is no state {only!r}", hint=f"one of {', '.join(APPLICATIONS)}")
     states = [await desk.backend.fleet.cluster(name) for name in selected(desk, args.words)]
-    shown = [one for state in states for one in state.applications if wanted in ("", one.state)]
-    rows = [row for one in shown for row in _rows(one)]
+    shown = [application for state in states for application in state.applications if only in ("", application.state)]
+    rows = [row for application in shown for row in _rows(application)]
     headers = ["Cluster (key)", "Group", "Application", "State", "Since", "Objects", "Object", "Reason"]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1, 2, 6, 7}), times=frozenset({4})), args)
     for state in states:
         _tell(desk, args, state)
     if not args.flag("delimiter") and shown:
-        counts = Counter(one.state for one in shown)
+        counts = Counter(application.state for application in shown)
         desk.say(f"{len(shown)} applications: {', '.join(f'{counts[word]} {word}' for word in APPLICATIONS)}")
 
 
-def _rows(one: ApplicationState) -> list[list[Cell]]:
+def _rows(application: ApplicationState) -> list[list[Cell]]:
     """A row for each failure and each warning, or one."""
-    reasons = [(failure.object, failure.reason) for failure in one.failures]
-    reasons += [("", f"warning: {text}") for text in one.warnings]
-    first: list[Cell] = [one.cluster, one.group, one.name, one.state, one.since, one.objects]
+    reasons = [(failure.object, failure.reason) for failure in application.failures]
+    reasons += [("", f"warning: {text}") for text in application.warnings]
+    first: list[Cell] = [
+        application.cluster,
+        application.group,
+        application.name,
+        application.state,
+        application.since,
+        application.objects,
+    ]
     return [[*first, what, why] for what, why in reasons or [("", "")]]
 
 
