@@ -119,6 +119,15 @@ async def test_a_reset_takes_links_tables_routes_and_folders_along(node: Node) -
     assert await node.run("reset") == ("", "is part of no cluster"), "a second reset does no harm"
 
 
+@pytest.mark.parametrize("known", [Membership(), Membership("y", is_whole=True)])
+async def test_a_node_of_another_cluster_is_not_reset(node: Node, known: Membership) -> None:
+    node.machine.state.save_membership(known)
+    node.machine.put("/etc/kubernetes/kubelet.conf", "theirs")
+    assert await node.run("reset") == ("", "is not part of the cluster x, and was left alone")
+    assert node.machine.at("/etc/kubernetes/kubelet.conf").read_text() == "theirs"
+    assert node.machine.state.membership() == known
+
+
 async def test_a_sandbox_cannot_be_part_of_a_cluster(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
 

@@ -27,7 +27,7 @@ from bedplate.agent.state import Membership
 from bedplate.api.desired import Errand
 from bedplate.core.clock import Clock
 
-__all__ = ["INIT", "JOIN", "Kubeadm", "command", "refusal"]
+__all__ = ["INIT", "JOIN", "Kubeadm", "command", "is_foreign", "refusal"]
 
 Tell = Callable[[str], Awaitable[None]]
 
@@ -59,9 +59,14 @@ def command(action: str) -> tuple[str, ...]:
     }[action]
 
 
+def is_foreign(work: Errand, known: Membership, *, is_member: bool) -> bool:
+    """Whether the node is part of another cluster than the one meant. Pure."""
+    return is_member and known.cluster != work.cluster
+
+
 def refusal(work: Errand, known: Membership, *, is_member: bool) -> str:
     """Why the node does not become part of a cluster: it is in one that is not the one meant. Pure."""
-    if work.action == "reset" or not is_member or known.cluster == work.cluster:
+    if work.action == "reset" or not is_foreign(work, known, is_member=is_member):
         return ""
     other = f"the cluster {known.cluster}" if known.cluster else f"a cluster that the head did not make ({_KUBELET})"
     return f"the node is part of {other}; reset it first"
@@ -84,6 +89,9 @@ class Kubeadm:
         if why := refusal(work, known, is_member=is_member):
             return Done(why=why)
         if work.action == "reset":
+            if is_foreign(work, known, is_member=is_member):
+                # Whoever takes a failed join back must not break the cluster that it failed for.
+                return Done(text=f"is not part of the cluster {work.cluster}, and was left alone")
             return await self._reset(tell)
         if known.is_whole and is_member:
             return Done(text=f"is part of the cluster {work.cluster} already")

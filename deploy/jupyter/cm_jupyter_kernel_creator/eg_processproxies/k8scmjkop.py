@@ -195,7 +195,7 @@ class KubernetesCMJupyterKernelOperator(ContainerProcessProxy):
         return None
 
     def cleanup(self) -> None:
-        """Nothing of the kernel is left behind; the next one begins anew."""
+        """Nothing of the kernel is left behind; the next one starts from scratch."""
         if self.container_name:
             self.terminate_container_resources()
         self.assigned_host = ""

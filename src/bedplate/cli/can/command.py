@@ -54,7 +54,7 @@ NO, ERROR = 3, 1
 @display.output_option
 def can(**options: Any) -> None:
     """May USER run the pods of a file? The answer is made of objects alone: roles and bindings, namespaces with their
-    rules, permission objects, claims and volumes. Nothing is created and nobody is impersonated.
+    rules, permission objects, claims and volumes. Nothing is created, and no user is impersonated.
 
     Exit codes: 0 yes, 3 no, 1 error, 2 wrong usage.
     """
