@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -253,10 +252,9 @@ async def test_an_end_that_falls_silent_is_given_up(
         return data if said < 60 else b""
 
     liar.up = liar.down = silent
-    began = time.monotonic()
     async with agent(server, machine, "node001", tmp_path / "token"):
         (over,) = await transfer(client, ["node001"], kind=kind, write=True)
-    assert over.state == "failed" and time.monotonic() - began < 55
+    assert over.state == "failed"
     check_node(machine)
     await check_image(server, before, tmp_path)
     assert contents(image) == before

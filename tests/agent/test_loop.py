@@ -270,24 +270,31 @@ async def test_a_request_is_accepted_carried_out_once_and_told(machine: Machine)
     assert "stop app" not in again.services.did
 
 
-async def test_a_request_that_the_head_was_not_told_of_is_not_carried_out_yet(machine: Machine) -> None:
+@pytest.mark.parametrize("lost_state", ["accepted", "done"])
+async def test_a_request_is_carried_out_once_and_told_whichever_report_is_lost(
+    machine: Machine, lost_state: str
+) -> None:
     head = FakeHead(desired(services=["app"]))
     async with running(machine, head):
         await until(lambda: head.applied == 1)
         machine.services.did.clear()
-        report = head.report
-        tries: list[str] = []
+        report, done_before = head.report, list[list[str]]()
 
         async def lost(request: Any) -> int:
-            if request.errands and not tries:
-                tries.append("lost")
+            if not done_before and any(item.state == lost_state for item in request.errands):
+                done_before.append(list(machine.services.did))
                 raise errors.Unavailable("the head is away")
             return await report(request)
 
         head.report = lost  # type: ignore[method-assign]
         head.commit(desired(services=["app"], errands=(Errand(id="e1", kind="reboot"),)))
-        await until(lambda: bool(tries))
-        assert machine.services.did == []
+
+        def told() -> list[str]:
+            return [item.state for each in head.reports for item in each.errands]
+
+        await until(lambda: told() == ["accepted", "done"], describe=told)
+        assert done_before == [[] if lost_state == "accepted" else ["stop app", "start app"]]
+        assert machine.services.did == ["stop app", "start app"]
 
 
 async def test_a_sandbox_that_is_switched_off_stops_its_services_and_its_agent(machine: Machine) -> None:

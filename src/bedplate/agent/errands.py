@@ -6,6 +6,7 @@ whatever comes in between, it is not carried out a second time. The head is also
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
@@ -45,9 +46,11 @@ class Errands:
         self._kubeadm = Kubeadm(node.effects, node.clock)
         self._images = Transfers(node.effects.root, node.effects.state, node.head, node.clock)
 
-    async def run(self, desired: Desired) -> None:
+    async def run(self, desired: Desired) -> bool:
         """Carry out what is to be done once. Each is written down, told as accepted, carried out and told as ended, in
-        that order; whatever comes in between, it is not carried out a second time."""
+        that order; whatever comes in between, it is not carried out a second time. Whether nothing is left to do or to
+        tell: the head has to be asked again where something is."""
+        is_told = True
         for errand in desired.errands:
             work = errand if errand.is_lasting else None
             known = self._state.errands().get(errand.id) or Errand("noted", errand.kind, boot_id(), work=work)
@@ -59,12 +62,12 @@ class Errands:
                 await self._head.report(headapi.ReportRequest(errands=[told]))
                 self._state.save_errand(errand.id, msgspec.structs.replace(known, state="accepted"))
             except (errors.BedplateError, StateProblem) as err:
-                # Nothing was done yet: the head asks again.
+                # Nothing was done yet.
                 _LOG.warning("agent.errand.later", id=errand.id, error=str(err))
-                return
+                return False
             _LOG.info("agent.errand", kind=errand.kind, id=errand.id)
             if errand.is_lasting:
-                await self._last(errand, known, desired)
+                is_told = await self._last(errand, known, desired)
                 continue
             async with self._node.working:
                 why = await self._power.use(errand.kind, self._node.services)
@@ -75,14 +78,24 @@ class Errands:
             if not why:
                 # In a sandbox that was a start of the machine.
                 self._state.save_boot(msgspec.structs.replace(self._state.boot(), id=errand.id))
-            await self.tell()
+            is_told = await self._tells(self.tell)
             if errand.kind == "off" and not why:
                 raise SwitchedOff("the head asked to switch this node off")
-            await self.tell_boot()
+            is_told = await self._tells(self.tell_boot) and is_told
+        return is_told
 
-    async def _last(self, work: Asked, known: Errand, desired: Desired) -> None:
+    async def _tells(self, what: Callable[[], Awaitable[None]]) -> bool:
+        """Tell the head something; where it cannot be told now, it is told before the head is asked again."""
+        try:
+            await what()
+        except errors.BedplateError as err:
+            _LOG.v(2).info("agent.errand.untold", error=str(err))
+            return False
+        return True
+
+    async def _last(self, work: Asked, known: Errand, desired: Desired) -> bool:
         """Copy an image here, or this node into one, or run kubeadm; nothing else changes the machine meanwhile. What
-        an update took away that should be here comes back at once."""
+        an update took away that should be here comes back at once. Whether the head knows the end."""
 
         async def tell(text: str) -> None:
             told = headapi.ErrandTold(id=work.id, state="accepted", text=cut(text))
@@ -100,17 +113,15 @@ class Errands:
         _LOG.info("agent.errand.over", kind=work.kind, about=work.image or work.cluster, why=done.why, text=done.text)
         if work.write and work.kind == "imageupdate":
             await self._upkeep.repair(is_whole=True)
-        try:
-            await self.tell()
-        except errors.BedplateError as err:
-            # It is told with the next contact.
-            _LOG.v(2).info("agent.transfer.untold", error=str(err))
+        return await self._tells(self.tell)
 
-    async def resume(self, desired: Desired) -> None:
-        """Go on with what an agent before this one began, and what may be begun again."""
+    async def resume(self, desired: Desired) -> bool:
+        """Go on with what an agent before this one began. Whether the head knows its end."""
+        is_told = True
         for errand in self._state.errands().values():
             if errand.state == "accepted" and errand.work is not None:
-                await self._last(errand.work, errand, desired)
+                is_told = await self._last(errand.work, errand, desired)
+        return is_told
 
     async def tell_boot(self) -> None:
         """Tell the head, once, that the machine has started; the first run of an agent does not count as one."""

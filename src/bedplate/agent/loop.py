@@ -119,7 +119,7 @@ class Agent:
     # Following the head
 
     async def _follow(self) -> None:
-        backoff = Backoff(first_s=1.0, cap_s=60.0, rng=self._node.rng)
+        backoff, later = (Backoff(first_s=1.0, cap_s=60.0, rng=self._node.rng) for _ in range(2))
         retry_s, has_told, has_resumed = self._pace.retry_s, False, False
         while True:
             is_whole = self.held.is_whole
@@ -131,7 +131,7 @@ class Agent:
                     has_told = True
                 if not has_resumed and self.held.wanted is not None:
                     has_resumed = True
-                    await self._errands.resume(self.held.wanted)
+                    has_told = await self._errands.resume(self.held.wanted)
                 answer = await self._head.desired(self.held.etag, wait_s)
             except errors.BedplateError as err:
                 self._offline(err)
@@ -141,7 +141,12 @@ class Agent:
             backoff.reset()
             self._online()
             if answer is not None and answer.state.errands:
-                await self._errands.run(answer.state)
+                has_told = await self._errands.run(answer.state)
+                if has_told:
+                    later.reset()
+                else:
+                    # Without its ETag it is given again, also to the next run of the agent.
+                    answer = answer._replace(etag="")
             if answer is None and is_whole:
                 self._confirmed()
                 continue
@@ -151,6 +156,8 @@ class Agent:
                 self._news.failed(Failed(Step("state", self._state.folder, "write"), f"{err}; {err.hint}"))
                 await self._clock.sleep(retry_s)
             retry_s = self._pace.retry_s if answer is not None else min(2 * retry_s, self._pace.longest_retry_s)
+            if not has_told:
+                await self._clock.sleep(later.next())
 
     async def _settle(self, answer: Wanted | None) -> None:
         """Become what the head says; None: try again what it said last."""
