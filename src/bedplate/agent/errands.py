@@ -116,8 +116,7 @@ class Errands:
         return await self._tells(self.tell)
 
     async def resume(self, desired: Desired) -> bool:
-        """Go on with what an agent before this one began, and what may be begun again. Whether the head knows how it
-        ended."""
+        """Go on with what an agent before this one began. Whether the head knows its end."""
         is_told = True
         for errand in self._state.errands().values():
             if errand.state == "accepted" and errand.work is not None:

@@ -204,7 +204,11 @@ class Devices:
             await self._client.report(device.name, errands=[headapi.ErrandTold(id=errand.id, state="accepted")])
             await self._clock.sleep(self._pace.service_s)
             text = "this device is simulated: nothing was copied" if errand.is_transfer else ""
-            await self._client.report(device.name, errands=[headapi.ErrandTold(id=errand.id, state="done", text=text)])
+            told = headapi.ErrandTold(id=errand.id, state="done", text=text)
+            if errand.kind == "kubeadm":
+                why = "this device is simulated: kubeadm cannot run on it"
+                told = headapi.ErrandTold(id=errand.id, state="failed", text=why)
+            await self._client.report(device.name, errands=[told])
             if errand.kind == "off":
                 self.devices.pop(device.name, None)
                 return
