@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.agent.machines import Machine, desired
 
-from bedplate.agent.observe import Difference, Edits, Look, compare, remaining
+from bedplate.agent.observe import Difference, Edits, Look, compare, remaining, with_failed
 from bedplate.agent.services import Status
 from bedplate.agent.state import Record
 from bedplate.api.desired import File
@@ -120,7 +120,8 @@ async def test_what_stands_around_a_block_may_change(tmp_path: Path) -> None:
     assert [difference.what for difference in found()] == ["was removed"]
 
 
-def test_a_service_that_failed_and_is_no_longer_needed_is_still_stopped() -> None:
-    lost = [Difference("service", "app", "is failed")]
-    assert remaining(STATE, lost, Edits(), desired(services=[])).services == STATE.services
-    assert remaining(STATE, lost, Edits(), STATE).services == ()
+def test_a_service_that_could_not_start_and_is_no_longer_needed_is_still_stopped() -> None:
+    held = desired(services=[])
+    assert [service.name for service in with_failed(held, STATE, desired(services=[])).services] == ["app"]
+    assert with_failed(held, STATE, STATE).services == ()
+    assert with_failed(held, None, desired(services=[])) == held

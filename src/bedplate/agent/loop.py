@@ -23,7 +23,7 @@ from bedplate.agent.errands import Errands, SwitchedOff
 from bedplate.agent.link import Head
 from bedplate.agent.news import News
 from bedplate.agent.node import Node, Pace
-from bedplate.agent.observe import Difference, Edits, Watch, remaining
+from bedplate.agent.observe import Difference, Edits, Watch, remaining, with_failed
 from bedplate.agent.state import Held, StateProblem
 from bedplate.agent.update import Updates
 from bedplate.agent.upkeep import Upkeep
@@ -165,7 +165,8 @@ class Agent:
             is_first = self.held.state is None
             differences = await self._upkeep.differences()
             edits = self._effects.edits.under(desired.settings)
-            before = remaining(self.held.state, differences, edits, desired) if self.held.state else None
+            before = remaining(self.held.state, differences, edits) if self.held.state else None
+            before = with_failed(before, self.held.wanted, desired) if before is not None else None
             outcome = await self._updated(await self._applier.apply(before, desired, etag), desired)
             self._hold(outcome, desired, etag)
             self._state.end()

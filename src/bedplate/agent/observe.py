@@ -24,7 +24,18 @@ from bedplate.agent.state import Record, State, digest_of
 from bedplate.api.desired import Desired, block_of
 from bedplate.core.clock import rfc3339
 
-__all__ = ["Difference", "Edits", "Look", "Policy", "Watch", "compare", "content_digest", "remaining", "unwanted"]
+__all__ = [
+    "Difference",
+    "Edits",
+    "Look",
+    "Policy",
+    "Watch",
+    "compare",
+    "content_digest",
+    "remaining",
+    "unwanted",
+    "with_failed",
+]
 
 Policy = Literal["restore", "report", "keep"]
 """What is done about a change by hand: `restore` puts the file right at once; `report` leaves it until the head changes
@@ -119,14 +130,9 @@ def _changed(record: Record, look: Look, owner: tuple[int, int] | None) -> str:
     return ""
 
 
-def remaining(state: Desired, differences: Iterable[Difference], edits: Edits, after: Desired | None = None) -> Desired:
-    """The held state without what does not hold and is to be repaired. A service that does not run and is not part of
-    the state `after` stays in it: who takes care of it may be about to start it again, and has to be told."""
+def remaining(state: Desired, differences: Iterable[Difference], edits: Edits) -> Desired:
+    """The held state without what does not hold and is to be repaired."""
     lost = {(difference.kind, difference.name) for difference in differences}
-    if after is not None:
-        lost -= {("service", service.name) for service in state.services} - {
-            ("service", service.name) for service in after.services
-        }
     return msgspec.structs.replace(
         state,
         files=tuple(
@@ -135,6 +141,14 @@ def remaining(state: Desired, differences: Iterable[Difference], edits: Edits, a
         services=tuple(service for service in state.services if ("service", service.name) not in lost),
         packages=tuple(name for name in state.packages if ("package", name) not in lost),
     )
+
+
+def with_failed(before: Desired, desired: Desired | None, after: Desired) -> Desired:
+    """The state with the services that should have run, do not, and should not any more: their keepers may be about to
+    start them again, and have to be told."""
+    known = {service.name for service in (*before.services, *after.services)}
+    failed = tuple(service for service in desired.services if service.name not in known) if desired is not None else ()
+    return msgspec.structs.replace(before, services=(*before.services, *failed)) if failed else before
 
 
 def unwanted(differences: Iterable[Difference], edits: Edits) -> list[Difference]:

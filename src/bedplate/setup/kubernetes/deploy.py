@@ -94,8 +94,8 @@ def folder_of(context: Context) -> Path:
 
 async def _networks(context: Context, settings: Settings) -> None:
     # A new site has networks of the first cluster already.
-    made = {("network", name): obj for name, obj in objects.networks(settings).items()}
-    await nodes.adopt(context, made, f"networks of the Kubernetes cluster {settings.name}")
+    places = {("network", name): obj for name, obj in objects.networks(settings).items()}
+    await nodes.adopt(context, places, f"networks of the Kubernetes cluster {settings.name}")
     context.say(f"Pods: {settings.pods}, Services: {settings.services}")
 
 
@@ -147,8 +147,8 @@ async def _no_cluster(context: Context, settings: Settings) -> None:
 
 
 async def _overlays(context: Context, settings: Settings) -> None:
-    made = {("configurationoverlay", name): obj for name, obj in objects.overlays(settings).items()}
-    await nodes.create(context, made, f"roles of the Kubernetes cluster {settings.name}")
+    places = {("configurationoverlay", name): obj for name, obj in objects.overlays(settings).items()}
+    await nodes.create(context, places, f"roles of the Kubernetes cluster {settings.name}")
 
 
 async def _no_overlays(context: Context, settings: Settings) -> None:

@@ -44,34 +44,34 @@ async def create(context: Context, objects: Mapping[Place, Mapping[str, Any]], m
     """Create objects in one revision, and wait until all nodes have applied it. Raises `AlreadyExists` for one that
     this run did not make."""
     head, edits = head_of(context), []
-    made = [tuple(place) for place in context.notes.get(_MADE, [])]
+    own = [tuple(place) for place in context.notes.get(_MADE, [])]
     for (mode, key), obj in objects.items():
         present = await find(head, mode, key)
-        if present is not None and (mode, key) not in made:
+        if present is not None and (mode, key) not in own:
             raise errors.AlreadyExists(
                 f"{mode} {key} already exists, and is not part of this deployment",
                 hint="remove it, or choose another name for the cluster",
             )
         if present is None:
             edits.append(headapi.Edit(mode=mode, key=key, object=dict(obj)))
-    context.notes[_MADE] = [*made, *(place for place in objects if place not in made)]
+    context.notes[_MADE] = [*own, *(place for place in objects if place not in own)]
     await commit(context, edits, message)
 
 
 async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
     """Create objects, or make those that are there what they should be; `withdraw` gives back what was found."""
     head, edits = head_of(context), []
-    made = [tuple(place) for place in context.notes.get(_MADE, [])]
-    found = dict(context.notes.get(_FOUND, {}))
+    own = [tuple(place) for place in context.notes.get(_MADE, [])]
+    originals = dict(context.notes.get(_FOUND, {}))
     for (mode, key), obj in objects.items():
         present = await find(head, mode, key)
-        if present is not None and (mode, key) not in made:
-            found[f"{mode}/{key}"] = _whole(present)
+        if present is not None and (mode, key) not in own:
+            originals[f"{mode}/{key}"] = _whole(present)
         if present is None or _whole(present) != _complete(obj):
             base = present.revision if present is not None else None
             edits.append(headapi.Edit(mode=mode, key=key, base=base, object=dict(obj)))
-    context.notes[_FOUND] = found
-    context.notes[_MADE] = [*made, *(place for place in objects if place not in made)]
+    context.notes[_FOUND] = originals
+    context.notes[_MADE] = [*own, *(place for place in objects if place not in own)]
     await commit(context, edits, message)
 
 
@@ -85,15 +85,15 @@ def _complete(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 async def withdraw(context: Context, places: Iterable[Place], message: str) -> None:
     """Remove what this run created of these objects, give back what it found, and wait for the nodes."""
-    made = [tuple(place) for place in context.notes.get(_MADE, [])]
-    chosen = [place for place in places if place in made]
+    own = [tuple(place) for place in context.notes.get(_MADE, [])]
+    chosen = [place for place in places if place in own]
     head, edits = head_of(context), []
     for mode, key in chosen:
         present, before = await find(head, mode, key), context.notes.get(_FOUND, {}).get(f"{mode}/{key}")
         if present is not None and _whole(present) != before:
             edits.append(headapi.Edit(mode=mode, key=key, base=present.revision, object=before))
     await commit(context, edits, message)
-    context.notes[_MADE] = [place for place in made if place not in chosen]
+    context.notes[_MADE] = [place for place in own if place not in chosen]
 
 
 async def commit(context: Context, edits: Sequence[headapi.Edit], message: str) -> None:
