@@ -174,7 +174,7 @@ async def test_item_021_extras_stand_first_in_show_by_name_and_last(desk: Desk) 
 async def test_item_025_a_file_is_taken_in_byte_for_byte_and_shown_by_its_size(
     desk: Desk, size: int, shown: str
 ) -> None:
-    begin = "kind: Pod # äöü\n\n\ttab\r\n" if size > 100 else ""
+    begin = "apiVersion: v1\nkind: Pod # äöü\n\nmetadata: {name: a}\r\n#\ttab\n" if size > 100 else ""
     content = begin + "#" * (size - len(begin.encode()))
     (desk.files / "config.yaml").write_bytes(content.encode())
     await desk.do("kubernetes", "appgroups", "applications system", "use root", "set config {files}/config.yaml")

@@ -81,9 +81,10 @@ def test_no_module_is_in_the_image_that_no_program_there_reaches() -> None:
 def test_head_lab_and_their_friends_are_elsewhere() -> None:
     for name in modules():
         assert not re.match(
-            r"bedplate\.(agent|apiserver|client|head|lab|sim|store|ui)\b|bedplate\.cli\.(agent|head|up|sim)\b", name
+            r"bedplate\.(agent|apiserver|client|head|lab|setup|sim|store|ui)\b|bedplate\.cli\.(agent|can|head|up|sim)\b",
+            name,
         )
-    assert not {"bedplate-agent", "cmsh"} & set(rootfs.programs())
+    assert not {"bedplate-agent", "cm-kubernetes-setup", "cmsh"} & set(rootfs.programs())
 
 
 @pytest.fixture
@@ -122,8 +123,8 @@ def test_every_module_loads_with_those_of_the_image_alone(
 def test_the_image_offers_the_commands_that_it_has(inside: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     shown = inside("-m", "bedplate.apps.bedplate", "--help").stdout
     listed = re.findall(r"(?m)^  ([a-z]+)  +[A-Z]", shown)
-    assert listed == ["ccm", "ipam", "doctor", "completion"]
-    for name in ("agent", "lab", "head", "up", "sim", "cmsh"):
+    assert listed == ["ccm", "ipam", "permissions", "jupyter", "doctor", "completion"]
+    for name in ("agent", "can", "lab", "head", "up", "sim", "cmsh"):
         refused = inside("-m", "bedplate.apps.bedplate", name, "--help")
         assert refused.returncode == 1 and "Traceback" not in refused.stderr
         assert "is not part of this installation" in refused.stderr or "needs the extra" in refused.stderr, name

@@ -491,6 +491,8 @@ async def test_a_slow_reader_holds_the_server_up_instead_of_filling_memory() -> 
             sent += len(piece)
             await writer.drain()
         writer.write(b"0\r\n\r\n")
+        # The connection is aborted after this: not before the client has read everything.
+        await peer.take(reader)
 
     async with serving(talk) as (peer, pool, origin):
         answer = await pool.send(origin, None, "GET", "/", b"", None, timeout_s=60.0, connect_s=60.0)

@@ -20,6 +20,7 @@ import msgspec
 
 from bedplate.agent.files import FileProblem, Present, Root
 from bedplate.agent.services import Status
+from bedplate.agent.sound import sound
 from bedplate.agent.state import Record, State, digest_of
 from bedplate.api.desired import Desired, block_of
 from bedplate.core.clock import rfc3339
@@ -145,9 +146,10 @@ def remaining(state: Desired, differences: Iterable[Difference], edits: Edits) -
 
 def with_failed(before: Desired, desired: Desired | None, after: Desired) -> Desired:
     """The state with the services that should have run, do not, and should not any more: their keepers may be about to
-    start them again, and have to be told."""
+    start them again, and have to be told. What could not be tried at all has no keeper."""
     known = {service.name for service in (*before.services, *after.services)}
-    failed = tuple(service for service in desired.services if service.name not in known) if desired is not None else ()
+    tried = sound(desired)[0].services if desired is not None else ()
+    failed = tuple(service for service in tried if service.name not in known)
     return msgspec.structs.replace(before, services=(*before.services, *failed)) if failed else before
 
 

@@ -109,10 +109,11 @@ async def test_a_diff_of_a_list_without_names_tells_what_came_and_went(desk: Des
 
 
 async def test_a_verbose_diff_shows_files_line_by_line(desk: Desk) -> None:
-    desk.edits = ["one\ntwo\n", "one\n2\n"]
+    begin = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cni}\n"
+    desk.edits = [f"{begin}data: {{a: one}}\n", f"{begin}data: {{a: two}}\n"]
     await desk.do("kubernetes", "appgroups use system", "applications use cni", "set config", "commit", "set config")
     out = await desk.do("diff -v")
-    assert "-two" in out.splitlines() and "+2" in out.splitlines()
+    assert "-data: {a: one}" in out.splitlines() and "+data: {a: two}" in out.splitlines()
 
 
 async def test_a_diff_of_revisions(desk: Desk, site_head: Head) -> None:

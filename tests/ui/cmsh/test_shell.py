@@ -125,11 +125,12 @@ async def test_an_indexed_object_stays_selected_when_a_commit_counts_anew(desk: 
 
 
 async def test_what_the_editor_saves_is_staged_as_it_is_and_nothing_when_it_saved_nothing_new(desk: Desk) -> None:
-    desk.edits = ["a: 1\n\n", "a: 1\n\n"]
+    text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n\n"
+    desk.edits = [text, text]
     await desk.do("kubernetes", "appgroups use system", "applications use cni", "set config")
-    assert await desk.do("get config") == "a: 1\n\n"
+    assert await desk.do("get config") == text
     await desk.do("commit", "set config")
-    assert desk.edited == ["", "a: 1\n\n"]
+    assert desk.edited == ["", text]
     assert not desk.shell.left()
 
 
