@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pathlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from tests.ui.rest.serving import KEY
+from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -100,6 +102,9 @@ class Site:
     def told(self) -> list[str]:
         return [one.text for one in self.notices.latest()]
 
+    def is_waiting(self, node: str) -> bool:
+        return node in self.turns.states()[0].waiting
+
     async def take(self, node: str, wait_s: float = 0.0, lasts_s: float = 60.0) -> bool:
         return (await self.turns.take(node, GROUP, wait_s=wait_s, lasts_s=lasts_s)).is_granted
 
@@ -117,11 +122,11 @@ async def site(tmp_path: pathlib.Path) -> AsyncIterator[Site]:
 
 async def spin(clock: ManualClock, *tasks: asyncio.Task[object]) -> None:
     """Let tasks work with the store while time moves on in small steps."""
-    for _ in range(400):
+    for _ in range(4000):
         if all(task.done() for task in tasks):
             return
         await asyncio.sleep(0.005)
-        await clock.advance(0.25)
+        await clock.advance(0.02)
     raise AssertionError("they did not end")
 
 
@@ -139,7 +144,7 @@ async def test_those_who_wait_get_it_one_after_the_other_in_the_order_they_came(
     tasks = []
     for node in ("c", "b", "d"):
         tasks.append(asyncio.create_task(work(node)))
-        await asyncio.sleep(0.02)
+        await until(functools.partial(site.is_waiting, node))
     assert site.turns.states()[0].waiting == ["c", "b", "d"]
     assert not await site.take("e")
     await site.turns.end("a", GROUP, has_failed=False)
@@ -183,7 +188,7 @@ async def test_a_failure_stops_the_others_until_the_node_is_well_or_somebody_say
 async def test_a_turn_that_is_not_given_back_is_taken_back_in_time(site: Site) -> None:
     running = asyncio.create_task(site.turns.run())
     assert await site.take("a", lasts_s=30)
-    for _ in range(200):
+    for _ in range(4000):
         await asyncio.sleep(0.005)
         await site.clock.advance(0.5)
         if site.told():

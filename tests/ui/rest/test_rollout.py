@@ -210,7 +210,7 @@ async def test_it_survives_the_head_and_another_head_goes_on_with_it(tmp_path: p
         assert await site.with_it() == NODES[:2]
         running = asyncio.create_task(site.rollouts.run())
         await site.apply("node001", "node002")
-        for _ in range(500):
+        for _ in range(5000):
             await asyncio.sleep(0.01)
             await clock.advance(0.5)
             if (await client.rollout()).released == 4:
