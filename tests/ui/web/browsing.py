@@ -96,6 +96,6 @@ def window(
         made.page.on("pageerror", lambda error: made.wrong.append(f"error: {error}"))
         context.on("request", made._note_request)
         yield made
-        assert made.wrong == []
+        assert not made.wrong, repr(made.wrong)
     finally:
         context.close()

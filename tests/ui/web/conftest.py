@@ -17,6 +17,7 @@ from tests.ui.web.reading import Reader
 
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import USER, Access
+from bedplate.head.clusters.service import Clusters
 from bedplate.head.daemon import Service
 from bedplate.head.entities import SCHEMA
 from bedplate.head.fleet import Fleet
@@ -75,6 +76,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
             clock=clock,
             sittings=Sittings(store, Vault(KEY)),
             fleet=await Fleet(store, head, tokens, notices, health, PlainIssuer(clock), clock=clock).open(),
+            clusters=await Clusters(store, head, notices, health, clock=clock).open(),
         )
         app = web.Application()
         mount(app, service)

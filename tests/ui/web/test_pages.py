@@ -37,6 +37,7 @@ EVERYWHERE = [
     "/show/device",
     "/show/device/node001",
     "/show/device/basecm10",
+    "/show/kubernetes/default",
     "/show/kubernetes/default/label_sets",
     "/show/configurationoverlay/kube-default-master/roles/generic::containerd",
     "/edit/device/node001",
@@ -219,6 +220,7 @@ async def test_pages_hold_no_script_no_style_and_nothing_foreign_and_label_every
     place: Place, address: str
 ) -> None:
     page = await (await place.reader()).get(address)
+    assert page.status == (404 if address == "/nowhere" else 200)
     _no_inline_code(page)
     assert page.headers["Content-Security-Policy"] == SECURITY["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"

@@ -290,7 +290,7 @@ async def app_groups(visit: Visit) -> web.StreamResponse:
         for cluster, obj in sorted(visit.tree.mode("kubernetes").items())
         for _, group in sorted(obj.below("app_groups").items())
     ]
-    return visit.page("appgroups.html", "App groups", groups=rows, standing=_standing(visit), schema=visit.tree.schema)
+    return visit.page("appgroups.html", "App groups", groups=rows, applied=_standing(visit), schema=visit.tree.schema)
 
 
 def _standing(visit: Visit) -> dict[tuple[str, str, str], str]:
