@@ -389,6 +389,9 @@ class _NoHead:
     def image(self, id_: str) -> Any:
         raise errors.Unavailable("no head is asked")
 
+    def snapshot(self, id_: str) -> Any:
+        raise errors.Unavailable("no head is asked")
+
     def archive(self, digest: str) -> Any:
         raise errors.Unavailable("no head is asked")
 

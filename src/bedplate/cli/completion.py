@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROGRAMS", "completion"]
 
-ASKED = ("bedplate", "bedplate-agent", "cm-kubernetes-setup", "cmsh", "cloudlycke-lb-agent")
+ASKED = ("bedplate", "bedplate-agent", "cm-kube-diagnose", "cm-kubernetes-setup", "cmsh", "cloudlycke-lb-agent")
 MANAGERS = tuple(f"{cloud}-cloud-controller-manager" for cloud in ("nvidia-bmm", "oxide", "cloudlycke"))
 JUPYTER = ("jupyter-kernel-operator", "cmjksidecar")
 PROGRAMS = (*ASKED, *MANAGERS, "ipam-controller", "ipam-node", "permissions-manager", *JUPYTER)

@@ -7,14 +7,17 @@ from typing import Any
 
 import yaml
 from click.testing import CliRunner
-from tests.ipam.controller.test_rights_live import account
+from tests.ipam.controller.test_rights_live import OWN_BINDINGS, OWN_ROLES, account
 from tests.operators.jupyter.worlds import World
 from tests.waiting import until
 
+from bedplate.api import meta, permissions
 from bedplate.api.resources import custom
 from bedplate.cli.jupyter import jupyter
 from bedplate.kube.options import PatchType
 from bedplate.operators.jupyter import manifests
+from bedplate.operators.jupyter.kernel import KERNELS
+from bedplate.operators.permissions import grants
 
 PLURALS = {
     "Namespace": ("namespaces", False),
@@ -73,7 +76,7 @@ async def test_a_server_accepts_everything_and_a_second_time_changes_nothing(wor
 
 async def test_the_rights_are_enough_for_a_kernels_whole_life(world: World, tmp_path: Path) -> None:
     async with (
-        account(world, tmp_path, manifests.rules(), []) as kubeconfig,  # type: ignore[arg-type]
+        account(world, tmp_path, manifests.rules(), manifests.namespace_rules()) as kubeconfig,  # type: ignore[arg-type]
         world.operator(kubeconfig=str(kubeconfig)),
     ):
         await world.create("a", create_connection_file=True)
@@ -84,6 +87,49 @@ async def test_the_rights_are_enough_for_a_kernels_whole_life(world: World, tmp_
         await until(lambda: world.is_gone("a"), "the resource is removed")
         await until(world.is_empty, "nothing is left")
         assert {"Created", "Stopped"} <= set(await until(lambda: _both(world)))
+
+
+def test_the_permission_manager_grants_what_the_operator_needs() -> None:
+    """One list for administrators who bind it by hand, one for grants: they must not differ."""
+    granted = grants.OPERATOR[permissions.JUPYTER_KERNELS.kind].operator_rules
+    assert granted == manifests.namespace_rules()
+
+
+def test_nothing_can_be_made_or_deleted_in_the_whole_cluster() -> None:
+    acting = {"create", "delete", "deletecollection", "update"}
+    assert [rule for rule in manifests.rules() if acting & set(rule["verbs"]) and rule["resources"] != ["events"]] == []
+    bound = [
+        document["roleRef"]["name"]
+        for document in printed()
+        if document["kind"] in ("ClusterRoleBinding", "RoleBinding")
+    ]
+    assert "cm-jupyter-kernel-operator-namespace-role" not in bound
+
+
+async def test_without_a_grant_the_operator_makes_nothing_and_with_one_it_goes_on(world: World, tmp_path: Path) -> None:
+    async with (
+        account(world, tmp_path, manifests.rules(), []) as kubeconfig,  # type: ignore[arg-type]
+        world.operator(kubeconfig=str(kubeconfig)),
+    ):
+        await world.create("a", create_connection_file=True)
+
+        async def message() -> str:
+            kernel = await world.client.get(KERNELS, "a", world.namespace)
+            ready = meta.find_condition(kernel.status.conditions, "Ready")
+            return ready.message if ready is not None else ""
+
+        text = await until(message, "the kernel is refused")
+        assert f"was not admitted to the namespace {world.namespace}" in text
+        assert await world.is_empty()
+        role = {"metadata": {"name": "granted"}, "rules": manifests.namespace_rules()}
+        await world.client.create(OWN_ROLES, role, world.namespace)
+        binding = {
+            "metadata": {"name": "granted"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "granted"},
+            "subjects": [{"kind": "ServiceAccount", "name": f"ipam-{world.id}", "namespace": world.namespace}],
+        }
+        await world.client.create(OWN_BINDINGS, binding, world.namespace)
+        await world.made("a")
 
 
 async def _both(world: World) -> list[str]:

@@ -173,7 +173,7 @@ def test_releases_of_one_name_have_names_of_their_own() -> None:
 def test_kyverno_gets_the_documented_values() -> None:
     values = kyverno.policy_values(frozenset(kyverno.FEATURES))
     excluded = {name: rule["any"][0]["resources"]["namespaces"] for name, rule in values["policyExclude"].items()}
-    assert values["validationFailureAction"] == "enforce"
+    assert values["validationFailureAction"] == "Enforce"
     assert excluded == {
         "disallow-host-namespaces": ["default", "prometheus"],
         "disallow-host-path": [
@@ -188,7 +188,8 @@ def test_kyverno_gets_the_documented_values() -> None:
     }
     plain = kyverno.policy_values(frozenset())["policyExclude"]["disallow-host-path"]["any"][0]["resources"]
     assert plain == {"kinds": ["Pod"], "namespaces": ["default", "*-restricted", "kube-system"]}
-    assert kyverno.engine_values(is_ha=True) == {"replicaCount": 3}
+    replicas = {name: {"replicas": 3} for name in kyverno.CONTROLLERS}
+    assert kyverno.engine_values(is_ha=True) == {"replicaCount": 3, **replicas}
     assert kyverno.engine_values(is_ha=False) == {}
     with pytest.raises(ValueError, match="no-such"):
         kyverno.policy_values(frozenset({"no-such"}))

@@ -14,8 +14,8 @@ from tests.setup.people.worlds import World, stand_in
 from bedplate.api import permissions
 from bedplate.api.resources import NAMESPACES, PODS
 from bedplate.core import errors
-from bedplate.setup.people import certificates, grants
-from bedplate.setup.people.certificates import Authority
+from bedplate.people import certificates, grants
+from bedplate.people.certificates import Authority
 from bedplate.setup.people.request import Action
 
 POD = {"metadata": {"name": "busy"}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
@@ -195,3 +195,14 @@ async def test_restoring_twice_writes_nothing_the_second_time(world: World) -> N
     assert "Restored 0" in await world.run(Action.RESTORE, file=file)
     (entry,) = json.loads(await world.run(Action.LIST, as_json=True))
     assert (entry["role"], entry["operators"]) == ("edit", ["spark-operator"])
+
+
+async def test_a_home_with_a_link_in_it_is_refused_with_one_message(world: World) -> None:
+    home = world.people.folder / "john"
+    home.mkdir()
+    (home / ".kube").symlink_to("/var")
+    with pytest.raises(errors.Invalid, match="a link is not followed") as refused:
+        await world.run(Action.ADD, "john")
+    assert refused.value.__cause__ is not refused.value
+    assert "john" in errors.describe(refused.value)
+    assert all(not found for found in (await world.objects()).values())

@@ -10,9 +10,10 @@ import pytest
 from bedplate.api import permissions
 from bedplate.api.resources import RawObject
 from bedplate.core import errors
-from bedplate.setup.people import backup, grants, plan, settings
-from bedplate.setup.people.accounts import Account
-from bedplate.setup.people.grants import Grant, Observed
+from bedplate.people import grants, plan
+from bedplate.people.accounts import Account
+from bedplate.people.grants import Grant, Observed
+from bedplate.setup.people import backup, flags
 from bedplate.setup.people.request import Action, Request
 
 JOHN = Account("john", 1000, (1000, 27), Path("/home/john"))
@@ -34,16 +35,16 @@ def grant(user: str = "john", namespace: str = "john-restricted", **values: Any)
 
 def add(present: Observed, account: Account = JOHN, **values: Any) -> list[plan.Change]:
     request = Request(action=Action.ADD, clusters=(), user=account.name, **values)
-    given, problems = settings.read(request)
+    given, problems = flags.read(request)
     assert not problems
-    return plan.add(request, given, account, present)
+    return plan.add(account, given, present, is_shared=request.add_to_namespace)
 
 
 def modify(present: Observed, user: str = "john", **values: Any) -> list[plan.Change]:
     request = Request(action=Action.MODIFY, clusters=(), user=user, **values)
-    given, problems = settings.read(request)
+    given, problems = flags.read(request)
     assert not problems
-    return plan.modify(request, given, present)
+    return plan.modify(user, given, present, is_shared=request.add_to_namespace)
 
 
 def test_a_new_user_gets_the_defaults_of_the_account() -> None:

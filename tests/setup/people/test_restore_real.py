@@ -12,10 +12,10 @@ from tests.setup.people.worlds import People, World
 from bedplate.api import permissions
 from bedplate.core import clock
 from bedplate.kube import Client, config
-from bedplate.setup.people import grants
-from bedplate.setup.people.cluster import Cluster
-from bedplate.setup.people.grants import Grant
-from bedplate.setup.people.plan import Change
+from bedplate.people import grants
+from bedplate.people.cluster import Cluster
+from bedplate.people.grants import Grant
+from bedplate.people.plan import Change
 from bedplate.setup.people.request import Action
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,7 @@ from tests.setup.people.worlds import People, World, install, real_cluster, stan
 
 from bedplate.core import errors
 from bedplate.kube import Client, config
-from bedplate.setup.people import certificates
+from bedplate.people import certificates
 from bedplate.setup.people.request import Action
 
 pytestmark = pytest.mark.real

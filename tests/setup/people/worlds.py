@@ -20,8 +20,9 @@ from bedplate.core import errors
 from bedplate.kube import Client
 from bedplate.kube.options import PatchType
 from bedplate.operators.permissions import crds
-from bedplate.setup.people import actions, grants
-from bedplate.setup.people.accounts import Account
+from bedplate.people import grants
+from bedplate.people.accounts import Account
+from bedplate.setup.people import actions
 from bedplate.setup.people.request import Action, Cluster, Request
 
 

@@ -69,7 +69,8 @@ class KubernetesCMJupyterKernelOperator(ContainerProcessProxy):
             "gid": account.pw_gid,
             "homedir": account.pw_dir,
             "usershell": account.pw_shell or "/bin/bash",
-            "argv": list(kernel_cmd),
+            # The kernel manager puts the path of the gateway's own Python in the place of `python3`.
+            "argv": [self.kernel_manager.kernel_spec.argv[0], *kernel_cmd[1:]],
             "response_address": self.kernel_manager.response_address,
             "public_key": self.kernel_manager.public_key,
         }

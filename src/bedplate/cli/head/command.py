@@ -182,6 +182,7 @@ def serve(
     its folder.
     """
     from bedplate.head import daemon
+    from bedplate.setup.serving import KubernetesSetups
     from bedplate.ui import web
 
     folder = Folder.find(data)
@@ -191,7 +192,7 @@ def serve(
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or daemon.PORT
     options = daemon.Options(bind, at, advertise, chosen, takeover_after, images, transfers, down_after)
-    served = daemon.Daemon(folder, options, web.serve)
+    served = daemon.Daemon(folder, options, web.serve, setups=KubernetesSetups)
     stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
 
 

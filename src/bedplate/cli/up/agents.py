@@ -110,6 +110,9 @@ class _Packages:
             os.rmdir(os.path.dirname(self._place(name)))
         return None
 
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        return None
+
     def _place(self, name: str) -> str:
         return self._root.place(f"{_PACKAGES}/{name}/copyright")
 

@@ -32,6 +32,7 @@ from bedplate.head.errands import Controller
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.policy import Identity
 from bedplate.serving.files import write_private
+from bedplate.setup.serving import KubernetesSetups
 from bedplate.ui import web
 
 __all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]
@@ -113,7 +114,7 @@ async def serving(
     if kubeconfig is not None:
         _place(kubeconfig, kubenodes.file_of(folder.path, demotree.CLUSTER))
     options = Options(bind="127.0.0.1", port=_last_port(folder))
-    daemon = Daemon(folder, options, web.serve, controller=controller)
+    daemon = Daemon(folder, options, web.serve, controller=controller, setups=KubernetesSetups)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(daemon.run())
         await daemon.started.wait()

@@ -120,7 +120,7 @@ class KernelController:
                     )
                     log.info("kernel.created", kind=kind, kernel=identity.key_of(kernel), name=objects.name_of(kernel))
         except (errors.Invalid, errors.Denied) as err:
-            await self._refuse(kernel, [str(err)])
+            await self._refuse(kernel, [_explained(err, kernel.namespace)])
             raise
         if "Pod" in kinds:
             pod = await self._client.get(POD_VIEWS, objects.name_of(kernel), kernel.namespace)
@@ -200,6 +200,16 @@ class KernelController:
 
     def _tell(self, kernel: Kernel, kind: str, reason: str, message: str) -> None:
         self._recorder.event(reference(KERNELS, kernel), kind, reason, message)
+
+
+def _explained(err: errors.BedplateError, namespace: str) -> str:
+    """Why the server refused an object; RBAC's answer does not say what to do."""
+    if isinstance(err, errors.Denied) and "cannot create resource" in str(err):
+        return (
+            f"the operator was not admitted to the namespace {namespace}: cm-kubernetes-setup --modify-user USER"
+            f" --namespace {namespace} --operators cm-jupyter-kernel-operator ({err})"
+        )
+    return str(err)
 
 
 def _owner_uid(obj: Any) -> str:

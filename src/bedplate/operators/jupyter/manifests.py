@@ -1,7 +1,9 @@
 """What `kubectl apply --server-side` installs for the operator.
 
-In: an image. Out: the definition, the namespace, the account with its rights, and the Deployment. Pure. The operator
-may read kernels, pods, their logs and Services everywhere; ConfigMaps and Secrets it makes and deletes unread.
+In: an image. Out: the definition, the namespace, the account with its rights, and the Deployment. Pure. In the whole
+cluster the operator may only look, and say how kernels stand. What it does for a kernel it may do in namespaces where
+it was admitted: by a grant of the permission manager, or by a RoleBinding to the ClusterRole of `namespace_rules`.
+ConfigMaps and Secrets it makes and deletes unread.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ _LABELS = {"control-plane": "controller-manager"}
 _ACCOUNT = "cm-jupyter-kernel-operator-controller-manager"
 _ROLE = "cm-jupyter-kernel-operator-manager-role"
 _ELECTION = "cm-jupyter-kernel-operator-leader-election-role"
+_NAMESPACE_ROLE = "cm-jupyter-kernel-operator-namespace-role"
 _USER_ROLE = "cm-jupyter-kernel-operator-user-role"
 _DEPLOYMENT = "cm-jupyter-kernel-operator-controller-manager"
 _RBAC = "rbac.authorization.k8s.io"
@@ -26,18 +29,26 @@ def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """What the operator may do in the whole cluster."""
+    """What the operator may do in the whole cluster: find kernels and what it made for them, and say how they stand,
+    also where it was not admitted."""
     return [
-        _rule(names.GROUP, [names.PLURAL], ["get", "list", "watch", "delete"]),
+        _rule(names.GROUP, [names.PLURAL], ["get", "list", "watch"]),
         _rule(names.GROUP, [f"{names.PLURAL}/status"], ["patch"]),
+        _rule("", ["pods"], ["get", "list", "watch"]),
+        _rule("", ["services"], ["list", "watch"]),
+        _rule("", ["events"], ["create", "patch"]),
+    ]
+
+
+def namespace_rules() -> list[dict[str, Any]]:
+    """What it may do besides in a namespace where it was admitted; the permission manager grants the same."""
+    return [
+        _rule(names.GROUP, [names.PLURAL], ["delete"]),
         # Owners that block deletion: the plugin OwnerReferencesPermissionEnforcement asks for it.
         _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], ["update"]),
-        _rule("", ["pods"], ["get", "list", "watch", "create", "delete"]),
-        _rule("", ["services"], ["list", "watch", "create", "delete"]),
-        # Made and deleted by name, never read.
-        _rule("", ["configmaps", "secrets"], ["create", "delete"]),
+        # Made and deleted by name, never read; of pods the log.
+        _rule("", ["configmaps", "pods", "secrets", "services"], ["create", "delete"]),
         _rule("", ["pods/log"], ["get"]),
-        _rule("", ["events"], ["create", "patch"]),
     ]
 
 
@@ -77,6 +88,7 @@ def documents(image: str, pull_policy: str = "IfNotPresent") -> list[dict[str, A
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _ACCOUNT, **own}},
         _rbac("ClusterRole", _ROLE, {"rules": rules()}),
         _binding("ClusterRoleBinding", "ClusterRole", _ROLE),
+        _rbac("ClusterRole", _NAMESPACE_ROLE, {"rules": namespace_rules()}),
         _rbac("Role", _ELECTION, {"rules": election_rules()}, names.NAMESPACE),
         _binding("RoleBinding", "Role", _ELECTION, names.NAMESPACE),
         _user_role(),

@@ -132,15 +132,20 @@ def ended(pod: PodView) -> str:
     stopped = {name: state for name, state in states if state is not None}
     sidecar = stopped.get(names.SIDECAR)
     if sidecar is not None:
-        return f"container {names.SIDECAR} stopped with exit code {sidecar.exit_code}"
+        return f"container {_stopped(names.SIDECAR, sidecar)}"
     containers = [container.name for container in pod.status.container_statuses]
     others = [name for name in containers if name != names.SIDECAR]
     if others and all(name in stopped for name in others):
-        codes = ", ".join(f"{name} stopped with exit code {view.exit_code}" for name, view in stopped.items())
-        return f"container {codes}"
+        return f"container {', '.join(_stopped(name, state) for name, state in stopped.items())}"
     if pod.status.phase in ("Failed", "Succeeded"):
         return f"pod {pod.status.phase}: {pod.status.reason or 'no reason given'}"
     return ""
+
+
+def _stopped(name: str, state: _Terminated) -> str:
+    """How a container ended. The runtime's own words matter where the program never ran: there is no log of it."""
+    told = f": {state.reason}: {state.message.strip()}" if state.message.strip() else ""
+    return f"{name} stopped with exit code {state.exit_code}{told}"
 
 
 def status(kernel: Kernel, pod: PodView | None, problems: Sequence[str] = (), note: str = "") -> dict[str, Any]:

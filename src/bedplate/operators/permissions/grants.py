@@ -32,8 +32,10 @@ class Grant(msgspec.Struct, frozen=True):
     account: str
     namespaces: tuple[str, ...]
     """Where the operator's account may be: the namespace of its chart, and the one that the manual names."""
-    makes: tuple[tuple[str, tuple[str, ...]], ...]
+    makes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """What the operator makes for the user: API group and resources."""
+    needs: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Exactly what the operator needs, where that is known: API group, resources and verbs."""
 
     @property
     def user_rules(self) -> Rules:
@@ -46,6 +48,11 @@ class Grant(msgspec.Struct, frozen=True):
     @property
     def operator_rules(self) -> Rules:
         """What the operator needs in the namespace."""
+        if self.needs:
+            return [
+                {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+                for group, resources, verbs in self.needs
+            ]
         own = [part for each in self.resources for part in (each, f"{each}/finalizers", f"{each}/status")]
         rules: Rules = [{"apiGroups": [self.group], "resources": own, "verbs": _ALL}]
         return rules + [
@@ -62,7 +69,12 @@ OPERATOR: dict[str, Grant] = {
         ("cmjupyterkernels",),
         "cm-jupyter-kernel-operator-controller-manager",
         ("cm-jupyter-kernel-operator-system", "cm"),
-        (("", (*_WORKLOADS, "pods/log")),),
+        needs=(
+            ("apps.brightcomputing.com", ("cmjupyterkernels",), ("delete",)),
+            ("apps.brightcomputing.com", ("cmjupyterkernels/finalizers",), ("update",)),
+            ("", ("configmaps", "pods", "secrets", "services"), ("create", "delete")),
+            ("", ("pods/log",), ("get",)),
+        ),
     ),
     permissions.POSTGRESQLS.kind: Grant(
         "postgresql",

@@ -16,6 +16,7 @@ __all__ = ["engine_values", "policies", "policy_values"]
 
 API_VERSION = "kyverno.io/v1"
 HA_REPLICAS = 3
+CONTROLLERS = ("admissionController", "backgroundController", "cleanupController", "reportsController")
 ALWAYS = {
     "disallow-host-namespaces": ("default",),
     "disallow-host-path": ("default", "*-restricted", "kube-system"),
@@ -36,8 +37,10 @@ _HAS_HOST_PATH = "{{ request.object.spec.volumes[?hostPath] | length(@) }}"
 
 
 def engine_values(*, is_ha: bool) -> dict[str, Any]:
-    """Values of the release `kyverno`."""
-    return {"replicaCount": HA_REPLICAS} if is_ha else {}
+    """Values of the release `kyverno`. Charts since 3.0 count the replicas of each controller and ignore the rest."""
+    if not is_ha:
+        return {}
+    return {"replicaCount": HA_REPLICAS} | {name: {"replicas": HA_REPLICAS} for name in CONTROLLERS}
 
 
 def policy_values(features: frozenset[str]) -> dict[str, Any]:
@@ -50,7 +53,9 @@ def policy_values(features: frozenset[str]) -> dict[str, Any]:
         namespaces = {*always, *(FEATURES[each][policy] for each in features if policy in FEATURES[each])}
         chosen = [name for name in _ORDER if name in namespaces]
         excluded[policy] = {"any": [{"resources": {"kinds": ["Pod"], "namespaces": chosen}}]}
-    return {"validationFailureAction": "enforce", "policyExclude": excluded}
+    # Definitions of today refuse `enforce`; older ones accept both forms. Charts of today make ValidatingPolicies,
+    # which have no `policyExclude`, unless they are told otherwise; older charts do not know the word.
+    return {"policyType": "ClusterPolicy", "validationFailureAction": "Enforce", "policyExclude": excluded}
 
 
 def policies(rule_set: RuleSet, namespace: str, labels: dict[str, str]) -> list[RawObject]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -18,14 +19,16 @@ import msgspec
 from bedplate.core import clock, errors
 from bedplate.kube import Client, config
 from bedplate.kube.config import ClientConfig
+from bedplate.people import certificates, issue, plan, settings
+from bedplate.people.accounts import PKI, Account, Accounts, SystemAccounts
+from bedplate.people.certificates import Authority
+from bedplate.people.cluster import Cluster
+from bedplate.people.grants import Observed
+from bedplate.people.settings import Settings
 from bedplate.serving.files import write_private
-from bedplate.setup.people import backup, issue, plan, questions, settings, views
-from bedplate.setup.people.accounts import Account, Accounts, SystemAccounts
-from bedplate.setup.people.cluster import Cluster
-from bedplate.setup.people.grants import Observed
+from bedplate.setup.people import backup, flags, questions, views
 from bedplate.setup.people.request import Action, Request
 from bedplate.setup.people.request import Cluster as ClusterChoice
-from bedplate.setup.people.settings import Settings
 
 __all__ = ["Surroundings", "perform"]
 
@@ -39,8 +42,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Accounts = msgspec.field(default_factory=SystemAccounts)
     time: clock.Clock = msgspec.field(default_factory=clock.SystemClock)
     ask: questions.Ask = input
-    pki: Path = Path("/etc/kubernetes/pki")
-    """Where kubeadm keeps a cluster's authority."""
+    pki: Path = PKI
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +62,17 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
     def issuer(self) -> issue.Issuer:
         """Who issues certificates for this request."""
-        return issue.Issuer(
-            self.request, self.chosen.name, self.settings, self.cluster, self.around.time, self.around.pki
-        )
+        request, around = self.request, self.around
+        given = None
+        if request.ca_certificate is not None and request.ca_key is not None:
+            given = Authority(request.ca_certificate, request.ca_key)
+        name = self.chosen.name or request.cluster
+        return issue.Issuer(name, self.settings, self.cluster, around.time, around.pki, given)
+
+    @property
+    def life(self) -> timedelta:
+        """How long a new certificate is valid."""
+        return certificates.LIFE if self.request.days is None else timedelta(days=self.request.days)
 
 
 def perform(
@@ -83,7 +93,7 @@ async def carry_out(request: Request, out: TextIO, around: Surroundings) -> None
     """The same in a running event loop; refusals and failures are errors."""
     if request.is_interactive:
         request = questions.ask_all(request, around.ask, around.accounts)
-    given, problems = settings.read(request)
+    given, problems = flags.read(request)
     if problems:
         raise errors.Invalid(f"{request.action} cannot be carried out", problems=problems)
     if request.action in (Action.ADD, Action.RENEW):
@@ -133,13 +143,13 @@ def _account(user: str, accounts: Accounts) -> Account:
 
 async def _add(desk: Desk, observed: Observed) -> None:
     account = _account(desk.request.user, desk.around.accounts)
-    changes = plan.add(desk.request, desk.given, account, observed)
+    changes = plan.add(account, desk.given, observed, is_shared=desk.request.add_to_namespace)
     issuer = desk.issuer()
     issuer.check(account)
     await desk.cluster.carry_out(changes)
     grant = plan.grant_of(account.name, desk.given.namespace, await desk.cluster.observe())
     try:
-        expires = await issuer.issue(account, [grant], is_current=True)
+        expires = await issuer.issue(account, [grant], is_current=True, life=desk.life)
     except errors.BedplateError as err:
         raise errors.Terminal(
             f"the user {account.name!r} was added, but has no certificate yet: {err}",
@@ -160,7 +170,7 @@ async def _modify(desk: Desk, observed: Observed) -> None:
         await desk.cluster.ending([namespace])
         desk.say(f"User {user} has no rights in namespace {namespace} any more.")
         return
-    changes = plan.modify(desk.request, desk.given, observed)
+    changes = plan.modify(user, desk.given, observed, is_shared=desk.request.add_to_namespace)
     if desk.given.role == settings.CLUSTER_ADMIN:
         # The user's own namespace goes with the role that needed it.
         before = plan.grant_of(user, namespace, observed)
@@ -202,7 +212,7 @@ async def _renew(desk: Desk, observed: Observed) -> None:
     account = _account(desk.request.user, desk.around.accounts)
     issuer = desk.issuer()
     issuer.check(account)
-    expires = await issuer.issue(account, grants, is_current=False)
+    expires = await issuer.issue(account, grants, is_current=False, life=desk.life)
     desk.say(f"Renewed the certificate of {account.name}: it expires on {expires:%Y-%m-%d}.")
 
 

@@ -15,9 +15,9 @@ import yaml
 from bedplate.api import names, permissions
 from bedplate.api.resources import RawObject
 from bedplate.core import errors, yamls
-from bedplate.setup.people import grants
-from bedplate.setup.people.grants import Observed
-from bedplate.setup.people.plan import Change
+from bedplate.people import grants
+from bedplate.people.grants import Observed
+from bedplate.people.plan import Change
 
 __all__ = ["read", "text_of"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import msgspec
 
 from bedplate.core import errors
-from bedplate.setup.people.accounts import Accounts
-from bedplate.setup.people.grants import default_namespace
+from bedplate.people.accounts import Accounts
+from bedplate.people.grants import default_namespace
+from bedplate.people.settings import ROLES
 from bedplate.setup.people.request import Request
-from bedplate.setup.people.settings import ROLES
 
 __all__ = ["Ask", "ask_all"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from bedplate.setup.people.grants import Grant
-from bedplate.setup.people.settings import CLUSTER_ADMIN
+from bedplate.people.grants import Grant
+from bedplate.people.settings import CLUSTER_ADMIN
 
 __all__ = ["COLUMNS", "described", "json_of", "record", "table"]
 

@@ -1,8 +1,8 @@
 """Which objects a request writes and deletes. Pure.
 
-In: a request, its settings, the user's account, and the permission objects and namespaces of the cluster. Out:
-`Change` values in the order in which they are carried out, or an error that lists every problem. Nothing here talks to
-the cluster: `cluster.py` carries the changes out, and back when that fails.
+In: a user with settings and an account, and the permission objects and namespaces of the cluster. Out: `Change` values
+in the order in which they are carried out, or an error that lists every problem. Nothing here talks to the cluster:
+`cluster.py` carries the changes out, and back when that fails.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ import msgspec
 from bedplate.api import permissions
 from bedplate.api.resources import RawObject, ResourceRef
 from bedplate.core import errors
-from bedplate.setup.people import grants, settings
-from bedplate.setup.people.accounts import Account
-from bedplate.setup.people.grants import Grant, Observed
-from bedplate.setup.people.request import Request
+from bedplate.people import grants, settings
+from bedplate.people.accounts import Account
+from bedplate.people.grants import Grant, Observed
 
-__all__ = ["Change", "add", "changes", "grant_of", "grants_of", "modify", "namespaces_alone", "remove", "revoke"]
+__all__ = [
+    "Change",
+    "add",
+    "changes",
+    "grant_of",
+    "grants_of",
+    "modify",
+    "namespaces_alone",
+    "problems_of",
+    "remove",
+    "revoke",
+]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -61,9 +71,9 @@ def grant_of(user: str, namespace: str | None, observed: Observed) -> Grant:
     )
 
 
-def add(request: Request, given: settings.Settings, account: Account, observed: Observed) -> list[Change]:
-    """Add a user."""
-    user = request.user
+def add(account: Account, given: settings.Settings, observed: Observed, *, is_shared: bool) -> list[Change]:
+    """Add a user. `is_shared`: to a namespace that is there already."""
+    user = account.name
     present = [grant for grant in observed.grants if grant.user == user]
     if present:
         raise errors.AlreadyExists(
@@ -78,21 +88,21 @@ def add(request: Request, given: settings.Settings, account: Account, observed: 
         gids=account.gids if given.gids is None else given.gids,
         paths=(str(account.home),) if given.paths is None else given.paths,
         allow_all_uids=bool(given.allow_all_uids),
-        create_namespace=not request.add_to_namespace,
+        create_namespace=not is_shared,
         operators=given.operators or (),
     )
-    problems = _problems(grant, observed, is_new=True)
+    problems = problems_of(grant, observed, is_new=True)
     if given.paths is None:
         problems += settings.check_path(str(account.home), f"the home folder of {user}")
     _refuse(f"the user {user!r} cannot be added", problems)
     return changes(None, grant, observed)
 
 
-def modify(request: Request, given: settings.Settings, observed: Observed) -> list[Change]:
-    """Replace settings of a user, or grant one more namespace."""
-    user = request.user
+def modify(user: str, given: settings.Settings, observed: Observed, *, is_shared: bool) -> list[Change]:
+    """Replace settings of a user, or grant one more namespace (`is_shared`)."""
     present = grants_of(user, observed)
-    if request.add_to_namespace and all(grant.namespace != given.namespace for grant in present):
+    _refuse_owned(present, grants.OWNED, grants.LEAVING)
+    if is_shared and all(grant.namespace != given.namespace for grant in present):
         own = next((grant for grant in present if grant.create_namespace), present[0])
         assert given.namespace is not None, "settings.read refuses --add-to-namespace without one"
         base = Grant(
@@ -105,11 +115,11 @@ def modify(request: Request, given: settings.Settings, observed: Observed) -> li
             create_namespace=False,
         )
         grant = _with(base, given)
-        _refuse(f"{user!r} cannot be added to {given.namespace!r}", _problems(grant, observed, is_new=True))
+        _refuse(f"{user!r} cannot be added to {given.namespace!r}", problems_of(grant, observed, is_new=True))
         return changes(None, grant, observed)
     before = grant_of(user, given.namespace, observed)
     after = _with(before, given)
-    _refuse(f"the user {user!r} cannot be changed", _problems(after, observed, is_new=False))
+    _refuse(f"the user {user!r} cannot be changed", problems_of(after, observed, is_new=False))
     return changes(before, after, observed)
 
 
@@ -128,6 +138,7 @@ def _with(grant: Grant, given: settings.Settings) -> Grant:
 def revoke(user: str, namespace: str, observed: Observed) -> list[Change]:
     """Take a user's rights in one namespace away, and nothing else."""
     present = grants_of(user, observed)
+    _refuse_owned(present, grants.OWNED, grants.LEAVING)
     grant = grant_of(user, namespace, observed)
     if len(present) == 1:
         raise errors.Invalid(
@@ -139,7 +150,7 @@ def revoke(user: str, namespace: str, observed: Observed) -> list[Change]:
 
 def remove(user: str, observed: Observed) -> list[Change]:
     """Remove a user: every object of theirs."""
-    grants_of(user, observed)
+    _refuse_owned(grants_of(user, observed), grants.OWNED)
     return [
         Change(ref, obj["metadata"]["name"], obj, None)
         for ref in grants.KINDS
@@ -155,24 +166,38 @@ def namespaces_alone(user: str, observed: Observed) -> list[str]:
     return sorted(own - others)
 
 
-def _problems(grant: Grant, observed: Observed, *, is_new: bool) -> list[str]:
+def problems_of(grant: Grant, observed: Observed, *, is_new: bool) -> list[str]:
+    """Why a grant cannot be made of what is there."""
     if grant.role == settings.CLUSTER_ADMIN:
         return []
     if permissions.is_protected(grant.namespace):
-        return [f"namespace {grant.namespace!r} belongs to the cluster itself: choose another one with --namespace"]
+        return [f"namespace {grant.namespace!r} belongs to the cluster itself: choose another one"]
     if not is_new:
         return []
     problems = []
     exists = grant.namespace in observed.namespaces
     if not grant.create_namespace and not exists:
-        problems.append(f"namespace {grant.namespace!r} does not exist; --add-to-namespace needs one that does")
+        problems.append(
+            f"namespace {grant.namespace!r} does not exist: a namespace that is shared must be there before"
+        )
     owners = [other.user for other in observed.grants if other.namespace == grant.namespace and other.create_namespace]
     if grant.create_namespace and owners:
         problems.append(
-            f"namespace {grant.namespace!r} belongs to the user {owners[0]!r}: choose another one with --namespace,"
-            " or share it with --add-to-namespace"
+            f"namespace {grant.namespace!r} belongs to the user {owners[0]!r}: choose another one, or share it"
         )
     return problems
+
+
+def _refuse_owned(present: Sequence[Grant], *owners: str) -> None:
+    """Two owners of one object would undo each other's changes."""
+    for grant in present:
+        if grant.owner in owners:
+            raise errors.Invalid(
+                f"the user {grant.user!r} is kept by a head, which would undo the change",
+                hint=f"change it there: cmsh, kubernetes use CLUSTER; kubernetesusers; use {grant.user}. Should that"
+                f" head be gone: kubectl -n {permissions.NAMESPACE} label {grants.USERS.plural} {grant.name}"
+                f" {grants.OWNER}-",
+            )
 
 
 def _refuse(what: str, problems: Sequence[str]) -> None:
@@ -189,11 +214,17 @@ def changes(before: Grant | None, after: Grant | None, observed: Observed) -> li
     result = []
     for key, (ref, obj) in target.items():
         old = present.get(key, (ref, None))[1]
-        new = obj if old is None else {**old, "spec": {**(old.get("spec") or {}), **obj["spec"]}}
-        if old is None or old.get("spec") != new["spec"]:
+        new = obj if old is None else _merged(old, obj)
+        if old is None or old.get("spec") != new["spec"] or grants.owner_of(old) != grants.owner_of(new):
             result.append(Change(ref, key[1], old, new))
     gone = [Change(ref, key[1], obj, None) for key, (ref, obj) in present.items() if key not in target]
     return [*result, *gone]
+
+
+def _merged(old: RawObject, obj: RawObject) -> RawObject:
+    labels = {**(old["metadata"].get("labels") or {}), **obj["metadata"]["labels"]}
+    spec = {**(old.get("spec") or {}), **obj["spec"]}
+    return {**old, "metadata": {**old["metadata"], "labels": labels}, "spec": spec}
 
 
 def _present(grant: Grant, observed: Observed) -> dict[tuple[str, str], tuple[ResourceRef[RawObject], RawObject]]:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterator
 
 from bedplate.core import errors
-from bedplate.setup.people.accounts import Account
+from bedplate.people.accounts import Account
 
 __all__ = ["KUBECONFIG", "read", "replace"]
 

@@ -19,9 +19,9 @@ import msgspec
 from bedplate.api.resources import custom
 from bedplate.core import clock, errors
 from bedplate.kube import Client
-from bedplate.setup.people.kubeconfig import Credentials
+from bedplate.people.kubeconfig import Credentials
 
-__all__ = ["LIFE", "Authority", "expiry_of", "find_authority", "obtain", "user_of"]
+__all__ = ["LIFE", "Authority", "expiry_of", "find_authority", "obtain", "user_of", "validity_of"]
 
 LIFE = timedelta(days=365)
 REQUESTS = custom("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False)
@@ -43,9 +43,15 @@ class Authority(msgspec.Struct, frozen=True):
 
 def expiry_of(certificate: bytes) -> datetime:
     """When a certificate (PEM) expires. Raises `ValueError` for what is none."""
+    return validity_of(certificate)[1]
+
+
+def validity_of(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when until when a certificate (PEM) is valid. Raises `ValueError` for what is none."""
     from cryptography import x509
 
-    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    parsed = x509.load_pem_x509_certificate(certificate)
+    return parsed.not_valid_before_utc, parsed.not_valid_after_utc
 
 
 def user_of(certificate: bytes) -> str:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from bedplate.core import errors
-from bedplate.setup.people import kubeconfig
-from bedplate.setup.people.kubeconfig import Credentials, Place
+from bedplate.people import kubeconfig
+from bedplate.people.kubeconfig import Credentials, Place
 
 PLACE = Place("kubernetes", "https://10.0.0.1:6443", b"CA")
 OTHER = Place("kubernetes", "https://10.0.0.2:6443", b"CA2")

@@ -7,7 +7,9 @@ accept would lock the user out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,14 +18,13 @@ from bedplate.api.resources import SELF_SUBJECT_ACCESS_REVIEWS
 from bedplate.core import clock, errors
 from bedplate.kube import Client
 from bedplate.kube.config import AuthConfig, ClientConfig, Impersonation, TLSConfig
-from bedplate.setup.people import certificates, grants, homes, kubeconfig
-from bedplate.setup.people.accounts import Account
-from bedplate.setup.people.certificates import Authority
-from bedplate.setup.people.cluster import Cluster
-from bedplate.setup.people.grants import Grant
-from bedplate.setup.people.kubeconfig import Credentials, Place
-from bedplate.setup.people.request import Request
-from bedplate.setup.people.settings import CLUSTER_ADMIN
+from bedplate.people import certificates, grants, homes, kubeconfig
+from bedplate.people.accounts import PKI, Account
+from bedplate.people.certificates import Authority
+from bedplate.people.cluster import Cluster
+from bedplate.people.grants import Grant
+from bedplate.people.kubeconfig import Credentials, Place
+from bedplate.people.settings import CLUSTER_ADMIN
 
 __all__ = ["Issuer", "path_of"]
 
@@ -39,56 +40,72 @@ class Issuer:
     """Issues and forgets certificates of one cluster's users."""
 
     def __init__(
-        self, request: Request, name: str, settings: ClientConfig, cluster: Cluster, time: clock.Clock, pki: Path
+        self,
+        name: str,
+        settings: ClientConfig,
+        cluster: Cluster,
+        time: clock.Clock,
+        pki: Path = PKI,
+        authority: Authority | None = None,
     ) -> None:
-        self._request = request
+        self._authority = authority
         self._settings = settings
         self._cluster = cluster
         self._time = time
         self._pki = pki
-        self._place = _place(name or request.cluster or DEFAULT_NAME, settings)
+        self._place = _place(name or DEFAULT_NAME, settings)
 
     def check(self, account: Account) -> None:
         """Raises `Invalid` where the user's kubeconfig could not be written."""
-        try:
-            kubeconfig.credentials(homes.read(account), self._place, account.name)
-        except errors.Invalid as err:
-            raise _about(account, err) from err
+        self.present(account)
 
-    async def issue(self, account: Account, present: Sequence[Grant], *, is_current: bool) -> datetime:
+    def present(self, account: Account) -> Credentials | None:
+        """The certificate that the user has for this cluster. Raises `Invalid` as `check` does."""
+        with _naming(account):
+            return kubeconfig.credentials(homes.read(account), self._place, account.name)
+
+    async def issue(
+        self,
+        account: Account,
+        present: Sequence[Grant],
+        *,
+        is_current: bool,
+        life: timedelta = certificates.LIFE,
+    ) -> datetime:
         """A new certificate in the user's kubeconfig; when it expires."""
-        given = None
-        if self._request.ca_certificate is not None and self._request.ca_key is not None:
-            given = Authority(self._request.ca_certificate, self._request.ca_key)
-        authority = certificates.find_authority(given, self._place.ca, self._place.name, self._pki)
-        life = certificates.LIFE if self._request.days is None else timedelta(days=self._request.days)
+        authority = certificates.find_authority(self._authority, self._place.ca, self._place.name, self._pki)
         issued = await certificates.obtain(
             self._cluster.client, account.name, life, authority, self._cluster.timeout_s, self._time
         )
         await self._prove(account.name, issued)
-        expires = certificates.expiry_of(issued.certificate)
+        # A home folder may be on a file server that does not answer.
+        await asyncio.to_thread(self._put, account, _namespace(present), issued, is_current)
+        await self.note(present, issued)
+        return certificates.expiry_of(issued.certificate)
+
+    def _put(self, account: Account, namespace: str, issued: Credentials, is_current: bool) -> None:
         # The user may edit the file at any moment: it is read as late as possible.
-        try:
+        with _naming(account):
             text = kubeconfig.with_entries(
-                homes.read(account), self._place, account.name, _namespace(present), issued, is_current=is_current
+                homes.read(account), self._place, account.name, namespace, issued, is_current=is_current
             )
             homes.replace(account, text)
-        except errors.Invalid as err:
-            raise _about(account, err) from err
+
+    async def note(self, present: Sequence[Grant], issued: Credentials) -> None:
+        """Write on the user's objects from when until when a certificate is valid."""
+        begins, expires = certificates.validity_of(issued.certificate)
+        notes = {grants.ISSUED: clock.rfc3339(begins), grants.EXPIRES: clock.rfc3339(expires)}
         for grant in present:
-            await self._cluster.annotate(grant.name, {grants.EXPIRES: clock.rfc3339(expires)})
-        return expires
+            await self._cluster.annotate(grant.name, notes)
 
     def forget(self, account: Account) -> bool:
         """Remove the user's entries for this cluster; whether there were any."""
-        try:
+        with _naming(account):
             present = homes.read(account)
             text = kubeconfig.without_entries(present, self._place, account.name)
             if text == present:
                 return False
             homes.replace(account, text)
-        except errors.Invalid as err:
-            raise _about(account, err) from err
         return True
 
     async def _prove(self, user: str, issued: Credentials) -> None:
@@ -133,10 +150,14 @@ def _namespace(present: Sequence[Grant]) -> str:
     return (own or next((grant for grant in local if grant.create_namespace), local[0])).namespace
 
 
-def _about(account: Account, err: errors.Invalid) -> errors.Invalid:
-    path = str(path_of(account))
-    if path in err.message or str(account.home) in err.message:
-        return err
-    return errors.Invalid(
-        f"{path}: {err.message}", hint=err.hint or f"let {account.name} repair it or move it away; it is not changed"
-    )
+@contextlib.contextmanager
+def _naming(account: Account) -> Iterator[None]:
+    """Let errors about a kubeconfig say which one it is."""
+    try:
+        yield
+    except errors.Invalid as err:
+        path = str(path_of(account))
+        if path in err.message or str(account.home) in err.message:
+            raise
+        hint = err.hint or f"let {account.name} repair it or move it away; it is not changed"
+        raise errors.Invalid(f"{path}: {err.message}", hint=hint) from err

@@ -15,7 +15,10 @@ import msgspec
 
 from bedplate.core import errors
 
-__all__ = ["Account", "Accounts", "SystemAccounts"]
+__all__ = ["PKI", "Account", "Accounts", "SystemAccounts"]
+
+PKI = Path("/etc/kubernetes/pki")
+"""Where kubeadm keeps a cluster's authority on this machine."""
 
 
 class Account(msgspec.Struct, frozen=True):

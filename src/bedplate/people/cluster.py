@@ -14,9 +14,9 @@ from bedplate.api import permissions
 from bedplate.api.resources import CRDS, NAMESPACES, PODS, RawObject, ResourceRef
 from bedplate.core import clock, errors
 from bedplate.kube import Client
-from bedplate.setup.people import grants
-from bedplate.setup.people.grants import Observed
-from bedplate.setup.people.plan import Change
+from bedplate.people import grants
+from bedplate.people.grants import Observed
+from bedplate.people.plan import Change
 
 __all__ = ["Cluster", "Key"]
 
@@ -36,10 +36,11 @@ _NOT_RUNNING = "start it: permissions-manager --kubeconfig FILE; or look at the 
 class Cluster:
     """One cluster, for as long as one request takes."""
 
-    def __init__(self, client: Client, time: clock.Clock, timeout_s: float) -> None:
+    def __init__(self, client: Client, time: clock.Clock, timeout_s: float, field_manager: str = FIELD_MANAGER) -> None:
         self.client = client
         self.time = time
         self.timeout_s = timeout_s
+        self._manager = field_manager
 
     async def observe(self) -> Observed:
         """All permission objects and namespaces. Raises where the kinds are not served."""
@@ -77,7 +78,7 @@ class Cluster:
         done: list[Change] = []
         try:
             for change in changes:
-                await self._write(change)
+                await self.write(change)
                 done.append(change)
             await self.wait([change for change in changes if change.after is not None])
         except errors.BedplateError as err:
@@ -89,14 +90,15 @@ class Cluster:
         # A deleted object is on its way out, and cannot be kept by writing it again.
         for change in reversed([change for change in done if change.after is not None]):
             try:
-                await self._write(Change(change.ref, change.name, change.after, change.before))
+                await self.write(Change(change.ref, change.name, change.after, change.before))
             except errors.BedplateError as fault:
                 raise errors.Terminal(
                     f"{err}; and {change.ref.kind} {change.name} could not be taken back: {fault}",
                     hint=f"look at it: kubectl -n {permissions.NAMESPACE} get {change.ref.plural} {change.name}",
                 ) from err
 
-    async def _write(self, change: Change) -> None:
+    async def write(self, change: Change) -> None:
+        """Make one change, without waiting for what becomes of it."""
         ref, name = change.ref, change.name
         if change.after is None:
             try:
@@ -104,13 +106,13 @@ class Cluster:
             except errors.NotFound:
                 return
         elif change.before is None:
-            await self.client.create(ref, change.after, permissions.NAMESPACE, field_manager=FIELD_MANAGER)
+            await self.client.create(ref, change.after, permissions.NAMESPACE, field_manager=self._manager)
         else:
             old, new = change.before.get("spec") or {}, change.after.get("spec") or {}
             spec = {**dict.fromkeys(old), **new}
             labels = change.after["metadata"].get("labels")
             patch: dict[str, Any] = {"spec": spec, **({"metadata": {"labels": labels}} if labels else {})}
-            await self.client.patch(ref, name, patch, permissions.NAMESPACE, field_manager=FIELD_MANAGER)
+            await self.client.patch(ref, name, patch, permissions.NAMESPACE, field_manager=self._manager)
 
     async def wait(self, changes: Sequence[Change]) -> None:
         """Until every changed object is Ready. Raises with the manager's message, or that there is no manager."""
@@ -174,7 +176,7 @@ class Cluster:
     async def annotate(self, name: str, annotations: dict[str, str]) -> None:
         """Write annotations on a user's object."""
         body = {"metadata": {"annotations": annotations}}
-        await self.client.patch(grants.USERS, name, body, permissions.NAMESPACE, field_manager=FIELD_MANAGER)
+        await self.client.patch(grants.USERS, name, body, permissions.NAMESPACE, field_manager=self._manager)
 
     async def restore(self, changes: Sequence[Change]) -> None:
         """Write many objects, some at a time; what was written before an error stays, for it can be restored again."""
@@ -192,7 +194,7 @@ class Cluster:
         """Metadata and spec as in the file, whatever they were."""
         assert change.after is not None, "a backup has objects only"
         if change.before is None:
-            await self.client.create(change.ref, change.after, permissions.NAMESPACE, field_manager=FIELD_MANAGER)
+            await self.client.create(change.ref, change.after, permissions.NAMESPACE, field_manager=self._manager)
             return
         patch: dict[str, Any] = {
             "metadata": {
@@ -202,4 +204,4 @@ class Cluster:
             },
             "spec": {**dict.fromkeys(change.before.get("spec") or {}), **(change.after.get("spec") or {})},
         }
-        await self.client.patch(change.ref, change.name, patch, permissions.NAMESPACE, field_manager=FIELD_MANAGER)
+        await self.client.patch(change.ref, change.name, patch, permissions.NAMESPACE, field_manager=self._manager)

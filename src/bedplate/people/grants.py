@@ -16,12 +16,16 @@ import msgspec
 from bedplate.api import permissions
 from bedplate.api.resources import RawObject, ResourceRef
 from bedplate.core import clock
-from bedplate.setup.people.settings import OPERATORS as OPERATOR_NAMES
+from bedplate.people.settings import OPERATORS as OPERATOR_NAMES
 
 __all__ = [
     "EXPIRES",
+    "ISSUED",
     "KINDS",
+    "LEAVING",
     "OPERATORS",
+    "OWNED",
+    "OWNER",
     "USERS",
     "Grant",
     "Observed",
@@ -29,11 +33,18 @@ __all__ = [
     "default_namespace",
     "objects_of",
     "of_objects",
+    "owner_of",
     "state_of",
 ]
 
 EXPIRES = "charts.brightcomputing.com/certificate-expires"
 """The annotation of a user's object with the moment at which the certificate that was last issued expires."""
+ISSUED = "charts.brightcomputing.com/certificate-issued"
+"""The same of the moment from which on it is valid."""
+OWNER = "bedplate.dev/owner"
+"""The label of objects that a head keeps as its tree says; nobody else changes them."""
+OWNED, LEAVING = "head", "head-removing"
+"""Its values: the tree has the user; the tree has it no more, and it goes as soon as it can."""
 USERS = permissions.USERS.raw()
 OPERATORS = {name: permissions.OPERATORS[name].raw() for name in dict.fromkeys(OPERATOR_NAMES.values())}
 """Each operator by the name that is printed, and the kind whose objects admit users to it."""
@@ -61,6 +72,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     created: str = ""
     expires: datetime | None = None
+    issued: datetime | None = None
+    owner: str = ""
     is_ready: bool = False
     message: str = ""
 
@@ -106,9 +119,16 @@ def _grant(obj: RawObject, operators: Mapping[tuple[str, str], list[str]]) -> Gr
         operators=tuple(operators.get((user, namespace), ())),
         created=str(metadata.get("creationTimestamp") or ""),
         expires=_moment(_mapping(metadata.get("annotations")).get(EXPIRES)),
+        issued=_moment(_mapping(metadata.get("annotations")).get(ISSUED)),
+        owner=owner_of(obj),
         is_ready=state.is_ready,
         message=state.message,
     )
+
+
+def owner_of(obj: RawObject) -> str:
+    """Whose an object is: "" for what the tool or an administrator made."""
+    return str(_mapping(_mapping(obj.get("metadata")).get("labels")).get(OWNER) or "")
 
 
 class State(msgspec.Struct, frozen=True):
@@ -165,7 +185,7 @@ def objects_of(grant: Grant) -> list[tuple[ResourceRef[RawObject], RawObject]]:
 
 
 def _object(name: str, grant: Grant, spec: Mapping[str, Any]) -> RawObject:
-    labels = permissions.labels(grant.user, grant.namespace)
+    labels = {**permissions.labels(grant.user, grant.namespace), **({OWNER: grant.owner} if grant.owner else {})}
     return {
         "metadata": {"name": name, "namespace": permissions.NAMESPACE, "labels": labels},
         "spec": dict(spec),

@@ -1,4 +1,4 @@
-"""What a request says about a user, read from its text. Pure.
+"""What the flags of a request say about a user, read from their text. Pure.
 
 In: a `Request` and the user's account. Out: `Settings`, and every problem of the values at once. A value that was not
 given stays None: whether that means a default or "as it is" is decided by `plan.py`.
@@ -10,40 +10,13 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-import msgspec
-
 from bedplate.api import permissions
+from bedplate.people.settings import MAX_ID, OPERATORS, ROLES, Settings, check_path
 from bedplate.setup.people.request import Action, Request
 
-__all__ = ["OPERATORS", "ROLES", "Settings", "check_path", "read"]
+__all__ = ["read"]
 
-ROLES = ("edit", "admin", "view", "cluster-admin")
-CLUSTER_ADMIN = "cluster-admin"
-OPERATORS = {
-    "cm-jupyter-kernel-operator": "cm-jupyter-kernel-operator",
-    "jupyter-kernel-operator": "cm-jupyter-kernel-operator",
-    "postgresql-operator": "postgresql-operator",
-    "postgres-operator": "postgresql-operator",
-    "cm-kubernetes-postgresql-operator": "postgresql-operator",
-    "spark-operator": "spark-operator",
-    "cm-kubernetes-spark-operator": "spark-operator",
-}
-"""Every spelling of an operator that users can be admitted to, with the name that is printed."""
-
-MAX_ID = 2**31 - 1
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of a request; None was not given."""
-
-    namespace: str | None = None
-    role: str | None = None
-    uid: int | None = None
-    gids: tuple[int, ...] | None = None
-    paths: tuple[str, ...] | None = None
-    allow_all_uids: bool | None = None
-    operators: tuple[str, ...] | None = None
 
 
 def read(request: Request) -> tuple[Settings, list[str]]:
@@ -153,15 +126,6 @@ def _paths(text: str | None, problems: list[str]) -> tuple[str, ...] | None:
         problems += check_path(word, "--user-paths")
         paths.append(posixpath.normpath(word))
     return tuple(dict.fromkeys(paths))
-
-
-def check_path(path: str, flag: str) -> list[str]:
-    """Why a host path cannot be admitted."""
-    if not path.startswith("/") or ".." in path.split("/") or "\0" in path or "\n" in path:
-        return [f"{flag} {path!r}: must be an absolute path without '..'"]
-    if posixpath.normpath(path).strip("/") == "":
-        return [f"{flag} {path!r}: the root of the host would open every file of every node"]
-    return []
 
 
 def _operators(text: str | None, problems: list[str]) -> tuple[str, ...] | None:

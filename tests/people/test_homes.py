@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bedplate.core import errors
-from bedplate.setup.people import homes
-from bedplate.setup.people.accounts import Account
+from bedplate.people import homes
+from bedplate.people.accounts import Account
 
 
 @pytest.fixture
