@@ -110,6 +110,10 @@ class Packages:
         self.present.discard(name)
         return None
 
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        self.did.append(f"{'fetch' if only_fetch else 'upgrade'} {name} {version}")
+        return self.broken.get(name)
+
 
 class Commands:
     """Commands that are only remembered; `answers` by program."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.agent.machines import Machine
 
-from bedplate.agent.kubeadm import Kubeadm, command, refusal
+from bedplate.agent.commands import Ended
+from bedplate.agent.kubeadm import Kubeadm, command, refusal, upgrade_command
 from bedplate.agent.state import Membership
 from bedplate.api.desired import Errand
 from bedplate.core.clock import ManualClock
@@ -37,11 +38,11 @@ class Node:
         self.kubeadm = Kubeadm(self.machine.effects, ManualClock(), is_machine=True)
         self.told: list[str] = []
 
-    async def run(self, action: str, cluster: str = "x") -> tuple[str, str]:
+    async def run(self, action: str, cluster: str = "x", version: str = "") -> tuple[str, str]:
         async def tell(text: str) -> None:
             self.told.append(text)
 
-        work = Errand(id="1", kind="kubeadm", action=action, cluster=cluster)  # type: ignore[arg-type]
+        work = Errand(id="1", kind="kubeadm", action=action, cluster=cluster, version=version)  # type: ignore[arg-type]
         done = await self.kubeadm.run(work, tell)
         return done.why, done.text
 
@@ -135,3 +136,62 @@ async def test_a_sandbox_cannot_be_part_of_a_cluster(tmp_path: Path) -> None:
 
     work = Errand(id="1", kind="kubeadm", action="join", cluster="x")
     assert "sandbox" in (await Kubeadm(machine.effects, ManualClock()).run(work, tell)).why
+
+
+def _has(node: Node, version: str) -> None:
+    """What the programs of the node say that they are."""
+    node.machine.commands.answers["kubeadm"] = Ended(0, f"v{version}\n")
+    node.machine.commands.answers["kubelet"] = Ended(0, f"Kubernetes v{version}\n")
+
+
+async def test_an_upgrade_brings_kubeadm_runs_it_then_brings_the_kubelet_and_restarts_it(node: Node) -> None:
+    await node.run("join")
+    node.machine.services.did.clear()
+    _has(node, "1.35.4")
+    assert await node.run("upgrade-apply", version="1.35.4") == ("", "runs Kubernetes 1.35.4")
+    assert node.machine.packages.did == ["upgrade kubeadm 1.35.4", "upgrade kubelet 1.35.4", "upgrade kubectl 1.35.4"]
+    assert node.log.read_text().splitlines()[-1].startswith("upgrade apply v1.35.4 --yes --etcd-upgrade=false")
+    assert node.machine.services.did[-1] == "restart kubelet"
+
+
+async def test_an_upgrade_that_kubeadm_refuses_leaves_the_kubelet_as_it_is(node: Node) -> None:
+    await node.run("join")
+    node.machine.services.did.clear()
+    _has(node, "1.35.4")
+    node.fails.touch()
+    why, _ = await node.run("upgrade-node", version="1.35.4")
+    assert why.startswith("kubeadm upgrade failed with exit code 1")
+    assert node.machine.packages.did == ["upgrade kubeadm 1.35.4"]
+    assert "restart kubelet" not in node.machine.services.did
+
+
+async def test_a_program_that_stays_what_it_was_is_named_with_its_version(node: Node) -> None:
+    await node.run("join")
+    _has(node, "1.34.4")
+    why, _ = await node.run("upgrade-node", version="1.35.4")
+    assert why.startswith("kubeadm on this node is 1.34.4, not 1.35.4; update the node's image")
+    assert node.calls == ["join"]
+
+
+async def test_the_check_of_an_upgrade_fetches_packages_and_changes_nothing(node: Node) -> None:
+    await node.run("join")
+    assert await node.run("upgrade-check", version="1.35.4") == ("", "can have the packages of 1.35.4")
+    assert node.machine.packages.did == [f"fetch {name} 1.35.4" for name in ("kubeadm", "kubelet", "kubectl")]
+    node.machine.packages.broken["kubelet"] = "apt-get: E: Version '1.35.4-*' for 'kubelet' was not found"
+    assert (await node.run("upgrade-check", version="1.35.4"))[0] == node.machine.packages.broken["kubelet"]
+    assert node.calls == ["join"]
+
+
+async def test_a_node_that_is_not_of_the_cluster_is_not_upgraded(node: Node) -> None:
+    assert (await node.run("upgrade-node", version="1.35.4"))[0] == "the node is not part of the cluster x"
+    await node.run("join", "y")
+    assert "part of the cluster y" in (await node.run("upgrade-node", version="1.35.4"))[0]
+    assert node.machine.packages.did == []
+
+
+def test_item_121_an_upgrade_takes_the_patches_of_the_submode_options_along() -> None:
+    words = upgrade_command("upgrade-apply", "1.35.4", has_patches=True)
+    assert "--patches=/etc/kubernetes/patches" in words
+    assert "--patches=/etc/kubernetes/patches" not in upgrade_command("upgrade-node", "1.35.4", has_patches=False)
+    with pytest.raises(KeyError):
+        upgrade_command("upgrade-check", "1.35.4", has_patches=False)

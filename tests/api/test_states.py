@@ -9,7 +9,7 @@ from bedplate.api.states import Status
 
 
 def test_every_word_has_a_meaning_and_a_tone() -> None:
-    words = {*states.STATES, *states.RESULTS, *states.RELEASES, *states.PROGRESS, *states.APPLICATIONS}
+    words = {*states.STATES, *states.RESULTS, *states.RELEASES, *states.PROGRESS, *states.APPLICATIONS, *states.PEOPLE}
     assert set(states.MEANING) == set(states.TONES) == words
     assert set(states.TONES.values()) == {"good", "bad", "down", "unknown"}
 

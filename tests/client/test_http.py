@@ -199,3 +199,17 @@ async def test_a_stream_that_is_cut_is_lost(http: Http) -> None:
         assert await anext(answer.chunks) == b"abc"
         with pytest.raises(Lost):
             await anext(answer.chunks)
+
+
+async def test_a_request_that_goes_both_ways_takes_a_kept_connection_and_ends_it(http: Http) -> None:
+    plain, chunked = (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
+    )
+    async with peer(plain, chunked + b"\r\n2\r\nhi\r\n0\r\n\r\n", plain) as other:
+        await ask(http, other.url)
+        async with http.duplex(other.url, headers={}, timeout_s=DEADLINE_S, answer_s=DEADLINE_S) as duplex:
+            assert [chunk async for chunk in duplex.chunks] == [b"hi"]
+        assert other.connections == 1
+        await ask(http, other.url)
+        assert other.connections == 2, "what a request that goes both ways leaves of a connection is not used again"

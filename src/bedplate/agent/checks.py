@@ -14,11 +14,13 @@ import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from bedplate.agent import expiry
 from bedplate.agent.commands import Ended, Run, run
 from bedplate.agent.files import FileProblem, Root
 from bedplate.agent.observe import Difference
@@ -31,7 +33,7 @@ from bedplate.core import errors
 __all__ = ["FILES", "OWN", "SERVICES", "Checks", "Sick", "names"]
 
 SERVICES, FILES = "ManagedServicesOk", "ManagedFilesOk"
-OWN = (Check(name=SERVICES), Check(name=FILES))
+OWN = (Check(name=SERVICES), Check(name=FILES), Check(name=expiry.CHECK, interval_s=3600.0))
 """Checks that every agent runs, whatever the head asks for."""
 _SCRIPTS = "/etc/bedplate/checks.d"
 _DISK_LIMIT, _LOAD_PER_CPU, _GPU_LIMIT, _NTP_LIMIT_MS = 90.0, 4.0, 85.0, 100.0
@@ -126,6 +128,7 @@ class Checks:
         known: Mapping[str, Callable[[Desired | None], Awaitable[Result | None]]] = {
             SERVICES: self._managed_services,
             FILES: self._managed_files,
+            expiry.CHECK: self._certificates,
             "disk-space": self._disk,
             "load": self._load,
             "ntp": self._ntp,
@@ -162,6 +165,9 @@ class Checks:
         if files:
             return _fail(FILES, _three(files), "change it in the head, or put it right by hand", float(len(files)))
         return Result(check=FILES, status="PASS", value=0.0)
+
+    async def _certificates(self, state: Desired | None) -> Result | None:
+        return expiry.judge(await asyncio.to_thread(expiry.certificates, self._root), datetime.now(UTC))
 
     # The machine
 

@@ -1,4 +1,5 @@
-"""What is to be done once: restarts of the machine, transfers of software images, kubeadm.
+"""What is to be done once: restarts of the machine, transfers of software images, kubeadm, pulls of container images,
+the care for a cluster.
 
 In: requests of the head. Out: each is written down, told as accepted, carried out and told as ended, in that order;
 whatever comes in between, it is not carried out a second time. The head is also told, once, that the machine started.
@@ -11,11 +12,13 @@ from typing import Literal
 
 import msgspec
 
+from bedplate.agent.care import Care
 from bedplate.agent.images import Done, Transfers
 from bedplate.agent.kubeadm import Kubeadm
 from bedplate.agent.news import cut
 from bedplate.agent.node import Node
 from bedplate.agent.power import Power, boot_id
+from bedplate.agent.pulls import Pulls
 from bedplate.agent.state import Boot, Errand, StateProblem
 from bedplate.agent.upkeep import Upkeep
 from bedplate.api import headapi
@@ -44,6 +47,8 @@ class Errands:
         self._upkeep = upkeep
         self._power = Power(node.effects.root, node.effects.services, node.effects.run)
         self._kubeadm = Kubeadm(node.effects, node.clock)
+        self._pulls = Pulls(node.effects)
+        self._care = Care(node.effects, node.head, node.clock)
         self._images = Transfers(node.effects.root, node.effects.state, node.head, node.clock)
 
     async def run(self, desired: Desired) -> bool:
@@ -52,7 +57,8 @@ class Errands:
         tell: the head has to be asked again where something is."""
         is_told = True
         for errand in desired.errands:
-            work = errand if errand.is_lasting else None
+            # What it is about goes to the disk, logins do not.
+            work = msgspec.structs.replace(errand, logins=()) if errand.is_lasting else None
             known = self._state.errands().get(errand.id) or Errand("noted", errand.kind, boot_id(), work=work)
             if known.state != "noted":
                 continue
@@ -94,8 +100,9 @@ class Errands:
         return True
 
     async def _last(self, work: Asked, known: Errand, desired: Desired) -> bool:
-        """Copy an image here, or this node into one, or run kubeadm; nothing else changes the machine meanwhile. What
-        an update took away that should be here comes back at once. Whether the head knows the end."""
+        """Copy an image here, or this node into one, run kubeadm, or take care of a cluster; nothing else changes the
+        machine meanwhile. What an update took away that should be here comes back at once. Whether the head knows the
+        end."""
 
         async def tell(text: str) -> None:
             told = headapi.ErrandTold(id=work.id, state="accepted", text=cut(text))
@@ -107,6 +114,10 @@ class Errands:
         async with self._node.working:
             if work.kind == "kubeadm":
                 done = await self._kubeadm.run(work, tell)
+            elif work.kind == "pullimages":
+                done = await self._pulls.run(work, tell)
+            elif work.kind == "care":
+                done = await self._care.run(work, tell)
             else:
                 done = await self._images.run(work, desired, tell)
         self._end(work.id, known, done.why, done)

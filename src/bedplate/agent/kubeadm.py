@@ -1,10 +1,12 @@
-"""kubeadm on this node, as the head asks for it: the node becomes part of a cluster, or leaves it without a trace.
+"""kubeadm on this node, as the head asks for it: the node becomes part of a cluster, or leaves it without a trace, or
+takes over another version of Kubernetes.
 
-In: an errand with one of three actions. Out: what became of it, and while it runs the phase that kubeadm is in. What
+In: an errand with one of a few actions. Out: what became of it, and while it runs the phase that kubeadm is in. What
 kubeadm reads is among the node's files (`head/render/kubeadm.py`), its command lines are fixed here: nobody can ask for
 another one. The cluster is written down before kubeadm starts and once it has succeeded; kubeadm dies with the agent.
 So whoever comes next knows a node that was left halfway, resets it and begins again, and does nothing where all was
-done. A node that somebody else made part of a cluster is left alone.
+done. A node that somebody else made part of a cluster is left alone. An upgrade is kubeadm's package, kubeadm, then the
+packages of the kubelet and kubectl, and the kubelet's restart: begun again, it does what is left to do.
 """
 
 from __future__ import annotations
@@ -39,6 +41,11 @@ _TIMEOUT_S, _RESET_S, _TIDY_S = 900.0, 300.0, 30.0
 _TOLD_S = 1.0
 _DEATH_SIGNAL = 1
 _LINES = 60
+_PATCHES: Final = "/etc/kubernetes/patches"
+_PROGRAMS = {"kubeadm": ("kubeadm", "version", "-o", "short"), "kubelet": ("kubelet", "--version")}
+"""How programs are asked for their version; the last word is it."""
+_ACCEPTED = "CreateJob,Mem,NumCPU,Swap,SystemVerification"
+"""What a deployment has warned about already, and a pod that must have run within 15 s, as it cannot on busy nodes."""
 _LINKS = ("cni0",)
 _TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "bedplate-pods"))
 _PROTOCOL = "146"
@@ -57,6 +64,15 @@ def command(action: str) -> tuple[str, ...]:
         # etcd is a service of its own: its members come and go with their role, and kubeadm must not touch their data.
         "reset": ("kubeadm", "reset", "--force", f"--cri-socket={_SOCKET}", "--skip-phases=remove-etcd-member"),
     }[action]
+
+
+def upgrade_command(action: str, version: str, *, has_patches: bool) -> tuple[str, ...]:
+    """The command line of an upgrade. Cluster DNS is the head's, and so is etcd. Pure."""
+    what = {"upgrade-apply": ("apply", f"v{version}", "--yes"), "upgrade-node": ("node",)}[action]
+    # Flags of static pods that people set (submode options) are patches: kubeadm rewrites the manifests.
+    patches = (f"--patches={_PATCHES}",) if has_patches else ()
+    rest = ("--etcd-upgrade=false", f"--ignore-preflight-errors={_ACCEPTED}", "--skip-phases=addon/coredns")
+    return ("kubeadm", "upgrade", *what, *rest, *patches)
 
 
 def is_foreign(work: Errand, known: Membership, *, is_member: bool) -> bool:
@@ -88,6 +104,10 @@ class Kubeadm:
         known, is_member = self._effects.state.membership(), self._effects.root.stat(_KUBELET) is not None
         if why := refusal(work, known, is_member=is_member):
             return Done(why=why)
+        if work.action.startswith("upgrade-"):
+            if not (known.is_whole and is_member):
+                return Done(why=f"the node is not part of the cluster {work.cluster}")
+            return await self._upgrade(work, tell)
         if work.action == "reset":
             if is_foreign(work, known, is_member=is_member):
                 # Whoever takes a failed join back must not break the cluster that it failed for.
@@ -106,6 +126,39 @@ class Kubeadm:
             return Done(why=why, lines=lines)
         self._effects.state.save_membership(Membership(work.cluster, is_whole=True))
         return Done(text=f"is part of the cluster {work.cluster}", lines=lines)
+
+    async def _upgrade(self, work: Errand, tell: Tell) -> Done:
+        packages, version = self._effects.packages, work.version
+        if work.action == "upgrade-check":
+            for name in ("kubeadm", "kubelet", "kubectl"):
+                await tell(f"fetching {name} {version}")
+                if why := await packages.upgrade(name, version, only_fetch=True):
+                    return Done(why=why)
+            return Done(text=f"can have the packages of {version}")
+        if why := await self._bring("kubeadm", version, tell):
+            return Done(why=why)
+        has_patches = self._effects.root.stat(_PATCHES) is not None
+        command = upgrade_command(work.action, version, has_patches=has_patches)
+        why, lines = await self._kubeadm(command, _TIMEOUT_S, tell)
+        if why:
+            return Done(why=why, lines=lines)
+        why = await self._bring("kubelet", version, tell) or await packages.upgrade("kubectl", version) or ""
+        if not why:
+            await tell("restarting the kubelet")
+            services = self._effects.services
+            why = await services.reload_units() or await services.restart("kubelet") or ""
+        return Done(why=why, lines=lines) if why else Done(text=f"runs Kubernetes {version}", lines=lines)
+
+    async def _bring(self, name: str, version: str, tell: Tell) -> str:
+        """Have a program in a version; why it is not, whoever brings it."""
+        await tell(f"installing {name} {version}")
+        if why := await self._effects.packages.upgrade(name, version):
+            return why
+        ended = await self._effects.run(list(_PROGRAMS[name]), timeout_s=_TIDY_S)
+        has = (ended.text.split() or ["unknown"])[-1].removeprefix("v")
+        if has == version:
+            return ""
+        return f"{name} on this node is {has}, not {version}; update the node's image, or its package repository"
 
     async def _reset(self, tell: Tell) -> Done:
         """Out of its cluster; what kubeadm leaves behind goes, too."""

@@ -40,6 +40,8 @@ class Head(Protocol):
 
     def image(self, id_: str) -> AbstractAsyncContextManager[Duplex]: ...
 
+    def snapshot(self, id_: str) -> AbstractAsyncContextManager[Duplex]: ...
+
     def archive(self, digest: str) -> AbstractAsyncContextManager[Streamed]: ...
 
 
@@ -96,6 +98,13 @@ class Link:
         """The stream of a transfer that the head asked for."""
         client = await self._open()
         async with client.transfer_image(self._login.node, id_, wait_s=_TRANSFER_WAIT_S) as duplex:
+            yield duplex
+
+    @asynccontextmanager
+    async def snapshot(self, id_: str) -> AsyncIterator[Duplex]:
+        """The stream of a snapshot that the head asked for, or that it gives."""
+        client = await self._open()
+        async with client.transfer_snapshot(self._login.node, id_, wait_s=_PATIENCE_S) as duplex:
             yield duplex
 
     @asynccontextmanager

@@ -7,21 +7,23 @@ So rsync needs no key, no port and no address, and no byte is copied once more.
 
 from __future__ import annotations
 
-import os
-import socket
+# What is built into the interpreter: `socket` and `os` would more than double what a start of this costs.
+import _socket
+import posix
 import sys
 
 
 def main() -> None:
     """Give both ends away, and stay until the agent closes the socket: rsync waits for its child."""
-    with socket.socket(fileno=int(sys.argv[1])) as agent:
-        socket.send_fds(agent, [b"r"], [0, 1])
-        # The agent's copies are the only ones left, so that rsync sees the end when the agent closes them.
-        os.close(0)
-        os.close(1)
-        agent.recv(1)
+    agent = _socket.socket(fileno=int(sys.argv[1]))
+    ends = b"".join(end.to_bytes(4, sys.byteorder) for end in (0, 1))
+    agent.sendmsg([b"r"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, ends)])
+    # The agent's copies are the only ones left, so that rsync sees the end when the agent closes them.
+    posix.close(0)
+    posix.close(1)
+    agent.recv(1)
 
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # there is nothing left to flush to
+    posix._exit(0)  # there is nothing left to flush to

@@ -212,3 +212,6 @@ class _NoPackages:
 
     async def remove(self, name: str) -> str | None:
         return None
+
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        return None

@@ -15,12 +15,14 @@ import msgspec
 
 __all__ = [
     "MASK",
+    "CareAction",
     "ChangeAction",
     "Check",
     "Desired",
     "File",
     "Flag",
     "KubeadmAction",
+    "Login",
     "Service",
     "Taint",
     "block_of",
@@ -34,8 +36,13 @@ MASK = "*****"
 ChangeAction = Literal["NONE", "RESTART", "RELOAD"]
 """What the services of a file do when it changed."""
 
-KubeadmAction = Literal["", "init", "join", "reset"]
-"""What kubeadm is run for on a node."""
+CareAction = Literal["", "inspect", "renew", "snapshot", "fetch", "drop", "halt", "replace", "put-back", "go-on"]
+"""What a node of a running cluster is asked for: to tell how it stands, to renew its certificates, to give a snapshot
+of etcd; and for a restore to fetch one, to drop it, to halt its API server, to replace the data of its member, to put
+the former data back, to let the API server go on."""
+KubeadmAction = Literal["", "init", "join", "reset", "upgrade-check", "upgrade-apply", "upgrade-node"]
+"""What kubeadm is run for on a node. An upgrade is applied on the first control plane node, then taken over by each of
+the others; its check fetches packages, and changes nothing."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -133,6 +140,14 @@ class Check(_Value, frozen=True):
     interval_s: float = 120.0
 
 
+class Login(_Value, frozen=True):
+    """How a node shows itself to a registry. It is in no store and in no file."""
+
+    server: str
+    username: str
+    password: str
+
+
 class Errand(_Value, frozen=True):
     """Something to do once: `reboot`, `reset` (at once, without stopping anything first) or `off`. An agent writes the
     id down, reports it as accepted, does it, and reports that it is done; it never does the same id twice.
@@ -142,10 +157,15 @@ class Errand(_Value, frozen=True):
     somebody named this node for what cannot be undone. `mode` chooses the exclude list.
 
     `kubeadm` makes the node part of `cluster`, with the configuration that is among its files, or takes it out of it;
-    what it does is `action`, never a command of somebody's own. Interrupted, it is begun again."""
+    what it does is `action`, never a command of somebody's own; `version` is that of an upgrade. Interrupted, it is
+    begun again.
+
+    `pullimages` brings the container images `images` to the node, with `logins` where their registries ask for one.
+
+    `care` does for a node of `cluster` what its field `care` names; `snapshot` is the one that is meant."""
 
     id: str
-    kind: Literal["reboot", "reset", "off", "imageupdate", "grabimage", "kubeadm"]
+    kind: Literal["reboot", "reset", "off", "imageupdate", "grabimage", "kubeadm", "pullimages", "care"]
     image: str = ""
     mode: Literal["", "sync", "full", "update", "grab"] = ""
     write: bool = False
@@ -153,6 +173,11 @@ class Errand(_Value, frozen=True):
     confirmed: bool = False
     action: KubeadmAction = ""
     cluster: str = ""
+    images: tuple[str, ...] = ()
+    logins: tuple[Login, ...] = ()
+    version: str = ""
+    care: CareAction = ""
+    snapshot: str = ""
 
     @property
     def is_transfer(self) -> bool:
@@ -161,7 +186,7 @@ class Errand(_Value, frozen=True):
     @property
     def is_lasting(self) -> bool:
         """Whether it takes its time, tells how far it is, and goes on after an interruption."""
-        return self.is_transfer or self.kind == "kubeadm"
+        return self.is_transfer or self.kind in ("kubeadm", "pullimages", "care")
 
 
 class Desired(_Value, frozen=True):
@@ -198,8 +223,9 @@ class Desired(_Value, frozen=True):
         return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()
 
     def masked(self) -> Desired:
-        """As it may be shown to people: without the content of secret files."""
-        return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files))
+        """As it may be shown to people: without the content of secret files, and without logins."""
+        errands = tuple(msgspec.structs.replace(errand, logins=()) for errand in self.errands)
+        return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files), errands=errands)
 
 
 def etag_of(digest: str, errands: Sequence[Errand]) -> str:

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bedplate.api.states import Applied, Progress, Release, State, Status
+from bedplate.api.desired import CareAction
+from bedplate.api.states import Applied, Granted, Progress, Release, State, Status
 
 __all__ = [
     "EXTRA",
@@ -24,6 +25,7 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "AuthorityState",
+    "Care",
     "Certificate",
     "CertificateAnswer",
     "CertificateList",
@@ -75,6 +77,8 @@ __all__ = [
     "PlanRequest",
     "PlanResult",
     "Problem",
+    "Pull",
+    "RegistryLogin",
     "ReportRequest",
     "ReportResult",
     "Reset",
@@ -400,7 +404,7 @@ class Result(_Told, frozen=True):
     age_s: Annotated[float, Meta(ge=0, le=1e9)] = msgspec.field(default=0.0, name="ageS")
 
 
-ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage", "kubeadm"]
+ErrandKind = Literal["reboot", "reset", "off", "on", "imageupdate", "grabimage", "kubeadm", "pullimages", "care"]
 
 
 class ErrandTold(_Told, frozen=True):
@@ -478,7 +482,7 @@ class NodeState(_Answer, frozen=True, omit_defaults=True):
 
 class NodeProgress(_Answer, frozen=True, omit_defaults=True):
     """How far a node is with a revision: an `UNKNOWN` one never reported, a `DOWN` one no longer does, a `held` one
-    waits for its batch of a roll-out. `applied` is the revision that it has."""
+    waits for its batch of a roll-out, or has to leave a cluster first (`text`). `applied` is the revision it has."""
 
     node: str
     state: Progress
@@ -567,28 +571,64 @@ class Transfer(_Request, frozen=True):
 
 class Kubeadm(_Request, frozen=True):
     """Have kubeadm make nodes part of a Kubernetes cluster (`init` the first, `join` the others, as their roles say),
-    or take them out of it (`reset`)."""
+    or take them out of it (`reset`); or bring them to another `version` of Kubernetes (`upgrade-apply` the first
+    control plane node, `upgrade-node` the others; `upgrade-check` fetches packages, and changes nothing)."""
 
-    action: Literal["init", "join", "reset"]
+    action: Literal["init", "join", "reset", "upgrade-check", "upgrade-apply", "upgrade-node"]
     cluster: Name
+    version: Annotated[str, Meta(pattern=r"^(1\.\d{1,3}\.\d{1,3})?$(?!\n)")] = ""
+
+
+ImageName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$(?!\n)")]
+Credential = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+
+
+class RegistryLogin(_Request, frozen=True):
+    """Who somebody is for a registry: a host, maybe with a port. The head does not write it down."""
+
+    server: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,254}$(?!\n)")]
+    username: Credential
+    password: Credential
+
+
+class Pull(_Request, frozen=True):
+    """Bring container images to nodes."""
+
+    images: Annotated[list[ImageName], Meta(min_length=1, max_length=100)]
+    logins: Annotated[list[RegistryLogin], Meta(max_length=10)] = []
+
+
+class Care(_Request, frozen=True):
+    """Have nodes of a Kubernetes cluster tell how they stand (`inspect`), renew the certificates that kubeadm issued
+    (`renew`), give a snapshot of etcd to the head (`snapshot`); or take a step of a restore: `fetch` a snapshot from
+    the head and unpack it beside the data, `drop` it, `halt` the API server, `replace` the data of the member,
+    `put-back` the former data, let the API server `go-on`. `snapshot` names the one that is meant."""
+
+    action: Literal["inspect", "renew", "snapshot", "fetch", "drop", "halt", "replace", "put-back", "go-on"]
+    cluster: Name
+    snapshot: Annotated[str, Meta(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{0,99}$(?!\n)")] | None = None
 
 
 class ErrandRequest(_Request, frozen=True):
-    """Ask nodes to reboot, to reset, to switch off, to take over their image or to give one (`transfer` says how), or
-    to run `kubeadm`; what their agents do not accept within `lasts` seconds is given up. `on` is for a head with
-    management controllers, and done when the answer comes."""
+    """Ask nodes to reboot, to reset, to switch off, to take over their image or to give one (`transfer` says how), to
+    run `kubeadm`, to `pull` container images, or to take `care` of their cluster; what their agents do not accept
+    within `lasts` seconds is given up. `on` is for a head with management controllers, and done when the answer
+    comes."""
 
     nodes: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
     kind: ErrandKind
     lasts: Annotated[int, Meta(ge=1, le=86400)] = 600
     transfer: Transfer | None = None
     kubeadm: Kubeadm | None = None
+    pull: Pull | None = None
+    care: Care | None = None
 
 
 class ErrandState(_Answer, frozen=True, omit_defaults=True):
     """A request to a node, until when it is good, and what became of it. Of a transfer: the image, the exclude list
-    (`mode`), whether it writes and deletes; of kubeadm: what it does (`action`) for which `cluster`. While it is
-    accepted `text` says how far it is."""
+    (`mode`), whether it writes and deletes; of kubeadm: what it does (`action`) for which `cluster`, to
+    which `version`; of the care for a cluster: `care` and the `snapshot`. While it is accepted `text` says how far it
+    is."""
 
     id: str
     node: str
@@ -605,8 +645,12 @@ class ErrandState(_Answer, frozen=True, omit_defaults=True):
     delete: bool = False
     confirmed: bool = False
     lines: list[str] = []
-    action: Literal["", "init", "join", "reset"] = ""
+    action: Literal["", "init", "join", "reset", "upgrade-check", "upgrade-apply", "upgrade-node"] = ""
     cluster: str = ""
+    images: list[str] = []
+    version: str = ""
+    care: CareAction = ""
+    snapshot: str = ""
 
     @property
     def is_transfer(self) -> bool:
@@ -614,7 +658,7 @@ class ErrandState(_Answer, frozen=True, omit_defaults=True):
 
     @property
     def is_lasting(self) -> bool:
-        return self.is_transfer or self.kind == "kubeadm"
+        return self.is_transfer or self.kind in ("kubeadm", "pullimages", "care")
 
 
 class ErrandList(_Answer, frozen=True):
@@ -647,6 +691,10 @@ class ImageList(_Answer, frozen=True):
     items: list[ImageState]
 
 
+Argument = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
+"""A word of a command: as many as a command may have fit into the body of a request, however they are encoded."""
+
+
 class ImageAction(_Request, frozen=True):
     """What to do with the tree of an image: `adopt` the folder that is there, `copy` the tree of `source`, `remove` it,
     `run` a command in it, or bring its `repository` of Kubernetes packages to a `version`: without `write` what that
@@ -654,7 +702,7 @@ class ImageAction(_Request, frozen=True):
 
     action: Literal["adopt", "copy", "remove", "run", "repository"]
     source: Name | None = None
-    command: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1000)] = []
+    command: Annotated[list[Argument], Meta(max_length=160)] = []
     timeout: Annotated[int, Meta(ge=1, le=86400)] = 3600
     version: Annotated[str, Meta(max_length=64)] = ""
     write: bool = False
@@ -750,6 +798,40 @@ class ClusterState(_Answer, frozen=True, omit_defaults=True):
     trouble: str = ""
     checks: list[CheckState] = []
     applications: list[ApplicationState] = []
+
+
+class PersonState(_Answer, frozen=True, omit_defaults=True):
+    """What one user may do in one namespace of a cluster (`*`: in the whole cluster), and what was made of it. `owner`
+    is `tree` for users of the tree, `cluster` for those that `cm-kubernetes-setup` or an administrator made. `since`
+    and `expires` are RFC 3339. `shared` means that the namespace was there before. `reason` says why it is not ready,
+    `access` why there is no valid certificate."""
+
+    cluster: str
+    user: str
+    namespace: str
+    role: str
+    owner: Literal["tree", "cluster"]
+    state: Granted
+    reason: str = ""
+    uid: int | None = None
+    gids: list[int] = []
+    paths: list[str] = []
+    all_uids: bool = False
+    operators: list[str] = []
+    shared: bool = False
+    object: str = ""
+    since: str = ""
+    expires: str = ""
+    access: str = ""
+
+
+class PeopleState(_Answer, frozen=True, omit_defaults=True):
+    """Who may do what in a Kubernetes cluster: whether the head could ask it, and why not; users in their order."""
+
+    cluster: str
+    reached: bool
+    trouble: str = ""
+    people: list[PersonState] = []
 
 
 class ClusterHealth(_Answer, frozen=True):
@@ -884,10 +966,10 @@ class RevocationList(_Answer, frozen=True):
 
 
 class Certificate(_Answer, frozen=True, omit_defaults=True):
-    """A certificate of the site: `use` is authority, head (its serving one), user or node; `fingerprint` is SHA-256;
-    `used` is when somebody last asked with it; `generation` is that of the last revocation by name before it was issued
-    (0: none). Those of users and nodes are known once they have been used, and those of nodes once they are issued by
-    an enrolment."""
+    """A certificate of the site: `use` is authority, head (its serving one), user, node, or kubernetes (of a cluster's
+    administrator); `fingerprint` is SHA-256; `used` is when somebody last asked with it; `generation` is that of the
+    last revocation by name before it was issued (0: none). Those of users and nodes are known once they have been used,
+    and those of nodes once they are issued by an enrolment."""
 
     use: str
     subject: str

@@ -14,12 +14,14 @@ from typing import Final, Literal, get_args
 __all__ = [
     "APPLICATIONS",
     "MEANING",
+    "PEOPLE",
     "PROGRESS",
     "RELEASES",
     "RESULTS",
     "STATES",
     "TONES",
     "Applied",
+    "Granted",
     "Progress",
     "Release",
     "State",
@@ -38,12 +40,15 @@ Progress = Literal["applied", "pending", "held", "failed", "DOWN", "UNKNOWN"]
 """How far a node is with a revision; for one that does not report it is the state that says so."""
 Applied = Literal["applied", "pending", "failed", "removing", "disabled"]
 """How an application of a Kubernetes cluster stands."""
+Granted = Literal["ready", "pending", "failed", "conflict", "removing"]
+"""How the rights of a user of a Kubernetes cluster stand."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 RESULTS: Final[tuple[Status, ...]] = get_args(Status)
 RELEASES: Final[tuple[Release, ...]] = get_args(Release)
 PROGRESS: Final[tuple[Progress, ...]] = get_args(Progress)
 APPLICATIONS: Final[tuple[Applied, ...]] = get_args(Applied)
+PEOPLE: Final[tuple[Granted, ...]] = get_args(Granted)
 MEANING: Final[Mapping[str, str]] = {
     "UP": "it reports",
     "DOWN": "it has stopped reporting",
@@ -57,6 +62,8 @@ MEANING: Final[Mapping[str, str]] = {
     "held": "it waits for its batch of the roll-out",
     "removing": "its objects are being deleted",
     "disabled": "it is not enabled, or its group is not, and has no objects in the cluster",
+    "ready": "everything was made",
+    "conflict": "somebody else made it, with other values",
 }
 TONES: Final[Mapping[str, str]] = {
     "UP": "good",
@@ -71,6 +78,8 @@ TONES: Final[Mapping[str, str]] = {
     "held": "unknown",
     "removing": "unknown",
     "disabled": "down",
+    "ready": "good",
+    "conflict": "bad",
 }
 
 

@@ -449,10 +449,19 @@ class HeadClient:
         lasts_s: float = 600.0,
         transfer: headapi.Transfer | None = None,
         kubeadm: headapi.Kubeadm | None = None,
+        pull: headapi.Pull | None = None,
+        care: headapi.Care | None = None,
     ) -> Sequence[headapi.ErrandState]:
-        """Ask nodes to reboot, to reset, to switch off, to transfer their image, or to run kubeadm, once."""
+        """Ask nodes to reboot, to reset, to switch off, to transfer their image, to run kubeadm, to pull container
+        images, or to take care of a cluster, once."""
         body = headapi.ErrandRequest(
-            nodes=list(nodes), kind=kind, lasts=round(lasts_s), transfer=transfer, kubeadm=kubeadm
+            nodes=list(nodes),
+            kind=kind,
+            lasts=round(lasts_s),
+            transfer=transfer,
+            kubeadm=kubeadm,
+            pull=pull,
+            care=care,
         )
         return (await self._post("/errands", body, headapi.ErrandList)).items
 
@@ -479,6 +488,11 @@ class HeadClient:
     def transfer_image(self, node: str, id_: str, *, wait_s: float) -> AbstractAsyncContextManager[Duplex]:
         """The stream of a transfer that a node was asked for; it begins once the node has its turn."""
         path = f"{_BASE}/nodes/{_quoted(node)}/images/{_quoted(id_)}"
+        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False))
+
+    def transfer_snapshot(self, node: str, id_: str, *, wait_s: float) -> AbstractAsyncContextManager[Duplex]:
+        """The stream of a snapshot of etcd that a node was asked to give or to fetch."""
+        path = f"{_BASE}/nodes/{_quoted(node)}/snapshots/{_quoted(id_)}"
         return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False))
 
     def agent_archive(self, node: str, digest: str) -> AbstractAsyncContextManager[Streamed]:
@@ -521,6 +535,10 @@ class HeadClient:
         """A Kubernetes cluster with the history of its checks, or of one. Raises `NotFound`."""
         query = {"check": check} if check else {}
         return await self._get(f"/clusters/{_quoted(name)}/health", headapi.ClusterHealth, query)
+
+    async def people(self, name: str) -> headapi.PeopleState:
+        """Who may do what in a Kubernetes cluster. Raises `NotFound`."""
+        return await self._get(f"/clusters/{_quoted(name)}/people", headapi.PeopleState)
 
     # Certificates
 

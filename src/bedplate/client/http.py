@@ -167,10 +167,11 @@ class Http:
     async def duplex(
         self, url: str, *, headers: Mapping[str, str], timeout_s: float, answer_s: float
     ) -> AsyncIterator[Duplex]:
-        """A POST whose body is sent while the answer is read; the answer's head is waited for `answer_s`."""
+        """A POST whose body is sent while the answer is read; the answer's head is waited for `answer_s`. It ends the
+        connection, which may be one that was kept."""
         target = urlsplit(url)
         async with asyncio.timeout(timeout_s):
-            link = await self._connect(target)
+            link = self._kept(target) or await self._connect(target)
         try:
             sent = {**self._headers, **headers, "Transfer-Encoding": "chunked"}
             async with asyncio.timeout(answer_s):

@@ -205,8 +205,9 @@ class Devices:
             await self._clock.sleep(self._pace.service_s)
             text = "this device is simulated: nothing was copied" if errand.is_transfer else ""
             told = headapi.ErrandTold(id=errand.id, state="done", text=text)
-            if errand.kind == "kubeadm":
-                why = "this device is simulated: kubeadm cannot run on it"
+            if errand.kind in ("kubeadm", "pullimages", "care"):
+                what = "it has no container runtime" if errand.kind == "pullimages" else "kubeadm cannot run on it"
+                why = f"this device is simulated: {what}"
                 told = headapi.ErrandTold(id=errand.id, state="failed", text=why)
             await self._client.report(device.name, errands=[told])
             if errand.kind == "off":

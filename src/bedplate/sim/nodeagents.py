@@ -201,6 +201,9 @@ class _Packages:
         self.present.discard(name)
         return None
 
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        return None
+
 
 class _Checks(Checks):
     """Everything else is well."""

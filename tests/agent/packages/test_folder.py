@@ -117,3 +117,38 @@ async def test_what_two_packages_bring_differently_is_refused(folder: Folder, tm
     (engine / "run").write_text("#!/bin/other\n")
     assert await folder.install("app") is None
     assert "would overwrite /opt/app/bin/run" in str(await folder.install("engine"))
+
+
+async def test_another_version_replaces_its_files_and_leaves_what_the_program_wrote(
+    folder: Folder, machine: Machine, tmp_path: Path
+) -> None:
+    before = machine.tree()
+    later = tmp_path / "packages" / "app=2.0" / "opt/app/bin"
+    later.mkdir(parents=True)
+    (later / "run").write_text("#!/bin/sh\nexit 2\n")
+    (later / "more").write_text("new")
+    assert "is not installed" in (await folder.upgrade("app", "2.0") or "")
+    assert await folder.install("app") is None
+    was = machine.at("/opt/app/bin/run").read_text()
+    assert await folder.upgrade("app", "2.0", only_fetch=True) is None
+    assert machine.at("/opt/app/bin/run").read_text() == was
+    assert "there is no package app=3.0" in (await folder.upgrade("app", "3.0", only_fetch=True) or "")
+    for _ in range(2):
+        assert await folder.upgrade("app", "2.0") is None
+    assert machine.at("/opt/app/bin/run").read_text() != was
+    assert await folder.install("app") is None, "it is installed"
+    assert machine.at("/opt/app/bin/run").read_text() != was
+    assert await folder.remove("app") is None
+    assert machine.tree() == before
+
+
+async def test_another_version_does_not_overwrite_what_is_of_no_package(
+    folder: Folder, machine: Machine, tmp_path: Path
+) -> None:
+    later = tmp_path / "packages" / "app=2.0" / "etc"
+    later.mkdir(parents=True)
+    (later / "theirs").write_text("new")
+    machine.put("/etc/theirs", "x")
+    assert await folder.install("app") is None
+    assert "would overwrite /etc/theirs" in (await folder.upgrade("app", "2.0") or "")
+    assert machine.at("/etc/theirs").read_text() == "x"

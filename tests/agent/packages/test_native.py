@@ -69,3 +69,24 @@ async def test_what_is_not_the_name_of_a_package_never_reaches_a_command() -> No
         assert await Native(APT, commands).install(name) is not None
         assert await Native(APT, commands).installed([name]) == set()
     assert commands.ran == []
+
+
+async def test_a_version_is_asked_for_in_the_words_of_each_manager_and_held_packages_may_change() -> None:
+    commands = Commands()
+    for manager in (APT, DNF, ZYPPER):
+        assert await Native(manager, commands).upgrade("kubelet", "1.35.4") is None
+        assert await Native(manager, commands).upgrade("kubelet", "1.35.4", only_fetch=True) is None
+    lines = [" ".join(command) for command in commands.ran]
+    assert lines[0].endswith("install --allow-change-held-packages kubelet=1.35.4-*")
+    assert lines[1].endswith("install --allow-change-held-packages --download-only kubelet=1.35.4-*")
+    assert lines[2].endswith("install --disableexcludes=all kubelet-1.35.4")
+    assert lines[3].endswith("install --disableexcludes=all --downloadonly kubelet-1.35.4")
+    assert lines[4].endswith("install --no-recommends --auto-agree-with-licenses kubelet-1.35.4")
+    assert lines[5].endswith("install --download-only --no-recommends --auto-agree-with-licenses kubelet-1.35.4")
+
+
+async def test_what_is_not_a_version_never_reaches_a_command() -> None:
+    commands = Commands()
+    for version in ("", "1.35; reboot", "--force", "../1"):
+        assert "is not a version of a package" in (await Native(APT, commands).upgrade("kubelet", version) or "")
+    assert commands.ran == []

@@ -1,10 +1,10 @@
 """Packages from a local folder: trees or archives that are laid below the root. For sandboxes, labs and tests.
 
 In: `FOLDER/NAME/` or `FOLDER/NAME.tar`, `.tar.gz`, `.tar.xz`, whose paths are those of the node; `FOLDER/NAME.owns` may
-list folders that its programs fill. Out: the same files below the root, and a list of them in the agent's state, by
-which they are removed. The list is written first: an interrupted installation is finished or taken back whole. A folder
-that a package owns is made with it and goes with all that is in it, unless it was there before. What two packages bring
-alike goes with the last of them.
+list folders that its programs fill; `FOLDER/NAME=VERSION/` has the files that are other ones in that version. Out: the
+same files below the root, and a list of them in the agent's state, by which they are removed. The list is written
+first: an interrupted installation is finished or taken back whole. A folder that a package owns is made with it and
+goes with all that is in it, unless it was there before. What two packages bring alike goes with the last of them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class _Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     folders: list[str] = []
     owns: list[str] = []
     is_whole: bool = False
+    version: str = ""
 
 
 class Folder:
@@ -78,6 +79,36 @@ class Folder:
             self._save(name, msgspec.structs.replace(manifest, is_whole=True))
         except (OSError, FileProblem, tarfile.TarError) as err:
             return f"{name} cannot be installed from {self._source}: {err}"
+        return None
+
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        manifest = self._manifest(name)
+        if manifest is None or not manifest.is_whole:
+            return f"{name} is not installed"
+        if manifest.version == version:
+            return None
+        try:
+            entries = list(self._entries(f"{name}={version}"))
+            others = {path for other in self._others(name) for path in other.paths}
+            known = {*manifest.paths, *others}
+            taken = [entry.path for entry in entries if entry.path not in known and self._root.stat(entry.path)]
+            if taken:
+                return f"{name} {version} would overwrite {taken[0]}, which is not part of a package"
+            if only_fetch:
+                return None
+            folders = {path for entry in entries for path in self._root.missing_folders(entry.path)}
+            new = msgspec.structs.replace(
+                manifest,
+                paths=list(dict.fromkeys([*manifest.paths, *(entry.path for entry in entries)])),
+                folders=sorted({*manifest.folders, *folders}),
+            )
+            self._save(name, new)
+            for entry in entries:
+                os.makedirs(os.path.dirname(self._root.place(entry.path)), mode=0o755, exist_ok=True)
+                self._root.put_back(entry.path, entry.present)
+            self._save(name, msgspec.structs.replace(new, version=version))
+        except (OSError, FileProblem, tarfile.TarError) as err:
+            return f"{name} {version} cannot be installed from {self._source}: {err}"
         return None
 
     async def remove(self, name: str) -> str | None:

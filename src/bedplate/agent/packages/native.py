@@ -16,6 +16,7 @@ from bedplate.agent.commands import Ended, Run, run
 __all__ = ["APT", "DNF", "ZYPPER", "Manager", "Native", "choose"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:~=-]*")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9+.~]*")
 _INSTALL_S = 1800.0
 _QUERY_S = 60.0
 
@@ -30,6 +31,11 @@ class Manager:
     remove: tuple[str, ...]
     query: tuple[str, ...]
     update: tuple[str, ...]
+    exact: str = "{}-{}"
+    """How a version is named."""
+    fetch: str = "--download-only"
+    unheld: tuple[str, ...] = ()
+    """What lets packages change that others must not upgrade by the way."""
     installed: str = ""
     environ: tuple[tuple[str, str], ...] = ()
 
@@ -53,6 +59,8 @@ APT = Manager(
     remove=("apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=600", "purge", "{}"),
     query=("dpkg-query", "-W", "-f", "${Package}\t${db:Status-Status}\n", "{}"),
     update=("apt-get", "-q", "-o", "DPkg::Lock::Timeout=600", "update"),
+    exact="{}={}-*",
+    unheld=("--allow-change-held-packages",),
     installed="installed",
     environ=(("DEBIAN_FRONTEND", "noninteractive"), ("NEEDRESTART_MODE", "l"), ("LC_ALL", "C.UTF-8")),
 )
@@ -63,6 +71,8 @@ DNF = Manager(
     remove=("dnf", "-y", "-q", "--setopt=exit_on_lock=False", "--noautoremove", "remove", "{}"),
     query=_RPM_QUERY,
     update=("dnf", "-q", "makecache", "--refresh"),
+    fetch="--downloadonly",
+    unheld=("--disableexcludes=all",),
     installed="installed",
     environ=(("LC_ALL", "C.UTF-8"),),
 )
@@ -127,6 +137,20 @@ class Native:
             # Lists of packages may be old, or were never fetched.
             await self._do(self._with_options(self._manager.update, name), _INSTALL_S)
             ended = await self._do(self._with_options(self._manager.install, name), _INSTALL_S)
+        return self._said(ended)
+
+    async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
+        if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):
+            return f"{name!r} {version!r} is not a version of a package"
+        program, *rest = self._manager.install
+        options = (*self._manager.unheld, *((self._manager.fetch,) if only_fetch else ()))
+        place = rest.index("install") + 1
+        words = (program, *rest[:place], *options, *rest[place:])
+        chosen = self._manager.exact.format(name, version)
+        ended = await self._do(self._with_options(words, chosen), _INSTALL_S)
+        if not ended.is_good:
+            await self._do(self._with_options(self._manager.update, name), _INSTALL_S)
+            ended = await self._do(self._with_options(words, chosen), _INSTALL_S)
         return self._said(ended)
 
     async def remove(self, name: str) -> str | None:

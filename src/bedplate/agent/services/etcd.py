@@ -26,13 +26,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bedplate.agent.files import Root
-from bedplate.agent.services import Services, Status, unit
+from bedplate.agent.services import Services, unit
+from bedplate.agent.services.passing import Passing
 from bedplate.core.logging import get_logger
 
-__all__ = ["ETCD", "Ask", "Etcd", "EtcdProblem", "Member", "Settings", "ask"]
+__all__ = ["ETCD", "LEFT", "Ask", "Etcd", "EtcdProblem", "Member", "Settings", "ask", "settings_of"]
 
 _LOG = get_logger("agent.etcd")
 ETCD = "etcd"
+LEFT = ("member.before-restore", "restore")
+"""Beside the data of a member: the one before the last restore, and one that a restore prepares."""
 _CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 _MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
 _JOIN = "/run/bedplate-agent/etcd-join.env"
@@ -71,6 +74,7 @@ class Settings(NamedTuple):
     ca: str = ""
     cert: str = ""
     key: str = ""
+    token: str = ""
 
     @property
     def others(self) -> list[str]:
@@ -132,14 +136,14 @@ def _told(content: bytes) -> str:
     return str(told.get("message") or told.get("error") or told.get("reason") or "") if isinstance(told, dict) else ""
 
 
-class Etcd:
+class Etcd(Passing):
     """The services of a node, with a member of an etcd cluster among them. `memory` is a file that says that this
     member was part of a cluster: without its data it must not begin another one."""
 
     def __init__(
         self, services: Services, root: Root, memory: str, *, ask: Ask = ask, pause_s: float = _PAUSE_S
     ) -> None:
-        self._services = services
+        super().__init__(services)
         self._root = root
         self._memory = memory
         self._ask = ask
@@ -148,20 +152,17 @@ class Etcd:
     # The interface
 
     async def start(self, name: str, timeout_s: float = 90.0) -> str | None:
-        return await self._begin(self._services.start, name, timeout_s)
+        return await self._begin(super().start, name, timeout_s)
 
     async def restart(self, name: str, timeout_s: float = 90.0) -> str | None:
-        return await self._begin(self._services.restart, name, timeout_s)
-
-    async def stop(self, name: str, timeout_s: float = 90.0) -> str | None:
-        return await self._services.stop(name, timeout_s)
+        return await self._begin(super().restart, name, timeout_s)
 
     async def retire(self, name: str, timeout_s: float = 90.0) -> str | None:
         settings = self._settings() if name == ETCD else None
         if settings is None:
-            return await self._services.retire(name, timeout_s)
+            return await super().retire(name, timeout_s)
         await self._leave(settings)
-        why = await self._services.retire(name, timeout_s)
+        why = await super().retire(name, timeout_s)
         if not why:
             self._forget(settings)
         return why
@@ -169,30 +170,12 @@ class Etcd:
     async def reload(self, name: str, timeout_s: float = 90.0) -> str | None:
         settings = self._settings() if name == ETCD else None
         if settings is None:
-            return await self._services.reload(name, timeout_s)
+            return await super().reload(name, timeout_s)
         try:
             await self._again(lambda: self._line_up(settings), min(timeout_s, _SETTLE_S))
         except EtcdProblem as err:
             return f"the members of the cluster cannot be brought in line with the head's list: {err}"
         return None
-
-    async def enable(self, name: str) -> str | None:
-        return await self._services.enable(name)
-
-    async def disable(self, name: str) -> str | None:
-        return await self._services.disable(name)
-
-    async def is_enabled(self, name: str) -> bool:
-        return await self._services.is_enabled(name)
-
-    async def reload_units(self) -> str | None:
-        return await self._services.reload_units()
-
-    async def status(self, names: Iterable[str]) -> Mapping[str, Status]:
-        return await self._services.status(names)
-
-    def ordered(self, names: Sequence[str]) -> Sequence[str]:
-        return self._services.ordered(names)
 
     # Starting
 
@@ -338,6 +321,8 @@ class Etcd:
                 await asyncio.sleep(self._pause_s)
 
     def _forget(self, settings: Settings) -> None:
+        for name in LEFT if settings.data else ():
+            shutil.rmtree(os.path.join(self._root.place(settings.data), name), ignore_errors=True)
         self._wipe(settings)
         _unlink(self._memory)
         _unlink(self._root.place(_JOIN))
@@ -399,29 +384,7 @@ class Etcd:
     # Files
 
     def _settings(self) -> Settings | None:
-        """What the head wrote; None while the files are not there."""
-        texts = []
-        for path in (_CONF, _MEMBERS):
-            present = self._root.read(path)
-            if present.kind != "file":
-                return None
-            texts.append(present.content.decode(errors="replace"))
-        given = {**unit.environment_of(texts[0]), **unit.environment_of(texts[1])}
-        peers: dict[str, tuple[str, ...]] = {}
-        for name, url in _pairs(given.get("ETCD_INITIAL_CLUSTER", "")):
-            peers[name] = (*peers.get(name, ()), url)
-        return Settings(
-            given.get("ETCD_NAME", ""),
-            given.get("ETCD_DATA_DIR", ""),
-            peers,
-            dict(_pairs(given.get("CM_ETCD_CLIENTS", ""))),
-            self._place(given.get("ETCD_TRUSTED_CA_FILE", "")),
-            self._place(given.get("ETCD_CERT_FILE", "")),
-            self._place(given.get("ETCD_KEY_FILE", "")),
-        )
-
-    def _place(self, path: str) -> str:
-        return self._root.place(path) if path else ""
+        return settings_of(self._root)
 
     def _has_data(self, settings: Settings) -> bool:
         """Whether there is a log: etcd makes the rest before it knows whether it may start."""
@@ -461,6 +424,35 @@ class Etcd:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "w") as stream:
             stream.write(content)
+
+
+def settings_of(root: Root) -> Settings | None:
+    """What the head wrote for the member of a node; None while the files are not there."""
+    texts = []
+    for path in (_CONF, _MEMBERS):
+        present = root.read(path)
+        if present.kind != "file":
+            return None
+        texts.append(present.content.decode(errors="replace"))
+    given = {**unit.environment_of(texts[0]), **unit.environment_of(texts[1])}
+    peers: dict[str, tuple[str, ...]] = {}
+    for name, url in _pairs(given.get("ETCD_INITIAL_CLUSTER", "")):
+        peers[name] = (*peers.get(name, ()), url)
+
+    def place(key: str) -> str:
+        path = given.get(key, "")
+        return root.place(path) if path else ""
+
+    return Settings(
+        given.get("ETCD_NAME", ""),
+        given.get("ETCD_DATA_DIR", ""),
+        peers,
+        dict(_pairs(given.get("CM_ETCD_CLIENTS", ""))),
+        place("ETCD_TRUSTED_CA_FILE"),
+        place("ETCD_CERT_FILE"),
+        place("ETCD_KEY_FILE"),
+        given.get("ETCD_INITIAL_CLUSTER_TOKEN", ""),
+    )
 
 
 def _decoded(answer: bytes) -> tuple[Member, ...]:

@@ -13,18 +13,16 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from tests.agent.imaging import agent, bare, contents, grow, transfer
+from tests.agent.imaging import agent, contents, grow, transfer
 from tests.agent.machines import Machine
-from tests.ui.rest.serving import Served, served
+from tests.ui.rest.serving import Served
 from tests.waiting import until
 
 from bedplate.agent import images
-from bedplate.api.headapi import ErrandState, ImageAction
+from bedplate.api.headapi import ErrandState
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.images import serving
-from bedplate.head.intake import Rate
-from bedplate.ui import rest
 
 pytestmark = pytest.mark.external
 
@@ -96,29 +94,11 @@ class Liar:
         monkeypatch.setattr(serving.Serving, "carry", carry)
 
 
-@pytest.fixture
-async def server(tmp_path: pathlib.Path) -> AsyncIterator[Served]:
-    grow(tmp_path / "images" / "default-image", IMAGE)
+@pytest.fixture(autouse=True)
+def around(tmp_path: pathlib.Path) -> None:
+    """Others' trees, beside the image and beside the node."""
     grow(tmp_path / "images" / "outside", {"/kept": "x"})
     grow(tmp_path / "outside", {"/kept": "x"})
-    # Hundreds of transfers in a row are more reports than a node may send.
-    limits = rest.Limits(slowed_s=0.0, heartbeat_s=0.2, reports=Rate(10_000, 100.0))
-    async with served(tmp_path, tree=bare(), limits=limits) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(server: Served) -> AsyncIterator[HeadClient]:
-    async with server.client() as opened:
-        await opened.act_on_image("default-image", ImageAction(action="adopt"))
-        yield opened
-
-
-@pytest.fixture
-def machine(tmp_path: pathlib.Path) -> Machine:
-    made = Machine(tmp_path / "node001")
-    grow(made.folder, NODE, age_s=1000.0)
-    return made
 
 
 @pytest.fixture
@@ -126,6 +106,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Liar:
     monkeypatch.setattr(images, "_TRIES", 1)
     monkeypatch.setattr(images, "_IDLE_S", 2)
     monkeypatch.setattr(serving, "_IDLE_S", 2)
+    monkeypatch.setattr(serving, "_STILL_S", 5.0)
     return Liar(monkeypatch)
 
 
@@ -301,3 +282,39 @@ async def test_no_transfer_lasts_for_ever_however_alive_its_node_is(monkeypatch:
     one = serving.Serving(None, "/dev/null", "", "", None, "", False, bytearray())  # type: ignore[arg-type]
     with pytest.raises(errors.Invalid, match="was not over within"):
         await one.carry(_silence(), listens)
+
+
+async def test_two_ends_that_only_keep_each_other_alive_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rsync says when it has nothing to say, from both ends for as long as they are let."""
+    monkeypatch.setattr(serving, "_STILL_S", 0.05)
+    ended = asyncio.Event()
+
+    async def alive() -> int:
+        nonlocal count
+        try:
+            while True:
+                count += 4
+                await asyncio.sleep(0.01)
+        finally:
+            ended.set()
+
+    count = 0
+    with pytest.raises(errors.Unavailable, match="nothing came of it"):
+        await serving.moving(alive(), lambda: count)
+    assert ended.is_set()
+
+
+async def test_a_slow_transfer_that_gets_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_STILL_S", 0.01)
+    looks = 0
+
+    async def slow() -> int:
+        await until(lambda: looks > 5)
+        return 7
+
+    def count() -> int:
+        nonlocal looks
+        looks += 1
+        return looks * serving._STILL_BYTES
+
+    assert await serving.moving(slow(), count) == 7

@@ -6,14 +6,14 @@ import asyncio
 import os
 import pathlib
 import shlex
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.agent.imaging import agent, bare, contents, grow, over, transfer
+from tests.agent.imaging import agent, contents, grow, over, transfer
 from tests.agent.machines import Machine
 from tests.head.committing import commit_session
-from tests.ui.rest.serving import Served, served
+from tests.ui.rest.serving import Served
 from tests.waiting import until
 
 from bedplate.agent import images
@@ -22,7 +22,7 @@ from bedplate.agent.state import Errand
 from bedplate.api.headapi import ErrandTold, ImageAction, Transfer
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.ui import rest
+from bedplate.head.images import serving
 
 pytestmark = pytest.mark.external
 
@@ -45,27 +45,6 @@ NODE = {
     "/proc/uptime": "stays",
     "/var/lib/containerd/layer": "stays",
 }
-
-
-@pytest.fixture
-async def server(tmp_path: pathlib.Path) -> AsyncIterator[Served]:
-    grow(tmp_path / "images" / "default-image", IMAGE)
-    async with served(tmp_path, tree=bare(), limits=rest.Limits(slowed_s=0.0, heartbeat_s=0.2)) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(server: Served) -> AsyncIterator[HeadClient]:
-    async with server.client() as opened:
-        await opened.act_on_image("default-image", ImageAction(action="adopt"))
-        yield opened
-
-
-@pytest.fixture
-def machine(tmp_path: pathlib.Path) -> Machine:
-    made = Machine(tmp_path / "node001")
-    grow(made.folder, NODE, age_s=1000.0)
-    return made
 
 
 async def test_item_172_an_update_makes_the_node_what_the_image_is_but_for_the_exclude_lists(
@@ -182,6 +161,25 @@ async def test_a_grab_that_is_cut_off_leaves_the_image_as_it_was(
     await until(lambda: [path.name for path in image.parent.iterdir()] == ["default-image"])
 
 
+async def test_a_grab_that_rsync_of_the_head_did_not_finish_is_not_kept(
+    server: Served, client: HeadClient, machine: Machine, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although all that the node knows of went well."""
+    image = tmp_path / "images" / "default-image"
+    before, carry = contents(image), serving.Serving.carry
+
+    async def partly(this: serving.Serving, *args: Any) -> int:
+        assert await carry(this, *args) == 0
+        return 23
+
+    monkeypatch.setattr(serving.Serving, "carry", partly)
+    async with agent(server, machine, "node001", tmp_path / "token"):
+        (failed,) = await transfer(client, ["node001"], kind="grabimage", write=True)
+    assert failed.state == "failed" and "nothing was kept: rsync of the head ended with 23" in failed.text, failed.text
+    await until(lambda: [path.name for path in image.parent.iterdir()] == ["default-image"])
+    assert contents(image) == before
+
+
 async def test_an_update_that_an_agent_began_before_it_was_killed_goes_on(
     server: Served, client: HeadClient, machine: Machine, tmp_path: pathlib.Path
 ) -> None:
@@ -251,7 +249,8 @@ async def test_a_hostile_node_reads_nothing_but_its_image_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[list[str], str], list[str]],
 ) -> None:
-    """Whatever a node's rsync asks for, the head's is told by the head alone what it serves."""
+    """Whatever a node's rsync asks for, the head's is told by the head alone what it serves; options that it does not
+    need are refused as such, before anything else could fail."""
     secret = tmp_path / "secret"
     secret.write_text("- the-secret-of-the-head\nsecret words\n")
     image = tmp_path / "images" / "default-image"
@@ -260,9 +259,20 @@ async def test_a_hostile_node_reads_nothing_but_its_image_and_writes_nothing(
     before, right = contents(tmp_path / "images"), images.command
     monkeypatch.setattr(images, "command", lambda *args, **more: change(right(*args, **more), str(secret)))
     monkeypatch.setattr(images, "_TRIES", 1)
+    said, carry = bytearray(), serving.Serving.carry
+
+    async def overheard(this: serving.Serving, *args: Any) -> int:
+        try:
+            return await carry(this, *args)
+        finally:
+            said.extend(this.said)
+
+    monkeypatch.setattr(serving.Serving, "carry", overheard)
     async with agent(server, machine, "node001", tmp_path / "token"):
         (done,) = await transfer(client, ["node001"], write=True)
     assert contents(tmp_path / "images") == before
+    options = [word for word in change(["", ""], "") if word.startswith("-") and "--filter" not in word]
+    assert not options or b"configured to refuse" in said, said.decode()
     # Above its tree there is nothing for rsync, and a rule that names a file is read by nobody.
     is_harmless = any(word in "".join(change(["", ""], "")) for word in ("image/../../", "--filter"))
     assert is_harmless or done.state == "failed", done.text
