@@ -18,6 +18,9 @@ import pytest
 from tests import servers, tiers
 from tests.store import etcd_cluster
 
+from bedplate.core import errors
+from bedplate.lab import binaries, building
+
 HELM = "v3.22.0"
 
 
@@ -36,6 +39,16 @@ def built(name: str, version: str = servers.KUBERNETES) -> Path:
         return servers.binary(name, version)
     except servers.Missing as missing:
         pytest.skip(str(missing))
+
+
+def module(name: str, version: str) -> Path:
+    """The files of a Go module: charts and definitions that are published with a program."""
+    tiers.guard(name)
+    builder = building.Builder(binaries.cache_folder(), dict(os.environ), lambda line: None)
+    try:
+        return builder.fetch(name, version)
+    except errors.BedplateError as err:
+        pytest.skip(f"{name} {version} could not be fetched: {err}")
 
 
 def etcd(folder: Path, **options: Any) -> etcd_cluster.Cluster:

@@ -103,7 +103,7 @@ def cache_folder() -> pathlib.Path:
 def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
     """The path of a built program, or `Missing`."""
     tiers.guard(name)
-    family = {"etcd": "etcd", "etcdctl": "etcd", "helm": "helm"}.get(name, "kubernetes")
+    family = {"etcd": "etcd", "etcdctl": "etcd", "etcdutl": "etcd", "helm": "helm"}.get(name, "kubernetes")
     path = cache_folder() / family / version / "bin" / name
     if not path.exists():
         raise Missing(f"{name} {version} is not in the cache folder (make setup builds it)")

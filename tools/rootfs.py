@@ -56,12 +56,12 @@ ENVIRONMENT = {
 # Isolated, without site, without writing byte code, with UTF-8 whatever the locale: one word, as `#!` allows no more.
 INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
 # Programs and modules of the larger systems, which no manager uses: the shell, head, agent, setup, API server, lab.
-NO_PROGRAMS = frozenset({"bedplate-agent", "cm-kubernetes-setup", "cmsh"})
+NO_PROGRAMS = frozenset({"bedplate-agent", "cm-kube-diagnose", "cm-kubernetes-setup", "cmsh"})
 NO_PARTS = re.compile(
     r"(agent|apiserver|client|head|lab|setup|sim|store|ui)/"
     r"|cli/(agent|agentsetup|agents|can|overssh|head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$"
-    r"|apps/(agent|cmsh|kubernetessetup)\.py$"
-    r"|api/(desired|headapi|images|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
+    r"|apps/(agent|cmsh|kubediagnose|kubernetessetup)\.py$"
+    r"|api/(desired|headapi|images|masking|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"

@@ -54,7 +54,7 @@ PACKAGES = {
 # Where there is no cargo: Debian 12 has a new one under another name (its plain one is too old), later ones do not.
 RUST_PACKAGES = (("cargo-web", "rustc-web"), ("cargo", "rustc"))
 KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
-OTHERS = "etcd etcdctl coredns helm kwok registry"
+OTHERS = "etcd etcdctl etcdutl coredns helm kwok registry containerd containerd-shim-runc-v2"
 NETWORK_TROUBLE = re.compile(r"name resolution|unreachable|refused|timed out|resolve|dial |broken by", re.IGNORECASE)
 BEAT_S = 10.0
 

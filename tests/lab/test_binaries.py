@@ -238,7 +238,9 @@ def test_what_is_cached_is_found_without_running_anything(tmp_path: Path) -> Non
 def test_modules_come_with_their_hashes(tmp_path: Path) -> None:
     """Every product whose version is fixed has a file of hashes, which is in place before Go first looks."""
     go = _go(tmp_path / "path")
-    binaries.ensure(["kubectl", *(each.name for each in binaries._OTHERS)], environ=_environ(tmp_path))
+    # A module that is built in a copy of itself has its own hashes.
+    others = [each.name for each in binaries._OTHERS if not each.additions]
+    binaries.ensure(["kubectl", *others], environ=_environ(tmp_path))
     assert go.exists()
     for folder in (tmp_path / "cache" / "build").iterdir():
         shipped = building._SUMS / f"{folder.name}.sum"

@@ -25,6 +25,10 @@ from bedplate.lab import binaries, managed, packages
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002", "node003")
+STATELESS = frozenset(
+    ("--kubeconfig-of", "--certificates", "--renew-certificates", "--etcd-snapshot", "--etcd-snapshots")
+)
+"""Actions without stages."""
 EXAMPLE = Path(__file__).parents[2] / "examples" / "three-nodes.yaml"
 # What a cluster leaves in the kernel of a node, or does not.
 _KERNEL = """
@@ -46,14 +50,14 @@ class Lab(NamedTuple):
     objects: str
     machine: Any
 
-    def setup(self, *words: str, code: int | None = 0) -> str:
+    def setup(self, *words: str, code: int | None = 0, timeout_s: float = 240) -> str:
         """What the tool printed; it must end with that code."""
         result = subprocess.run(
             self._command(*words),
             env=self.site.lab.environ,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=timeout_s,
             check=False,
             cwd="/",
         )
@@ -64,7 +68,7 @@ class Lab(NamedTuple):
     def _command(self, *words: str) -> list[str]:
         command = [sys.executable, "-u", "-m", "bedplate.apps.kubernetessetup", "--data", str(self.site.data)]
         state = ["--state", str(self.site.folder / "setup"), "--log-file", str(self.site.folder / "setup.log")]
-        return [*command, *([] if "--kubeconfig-of" in words else state), *words]
+        return [*command, *([] if STATELESS & set(words) else state), *words]
 
     def kill_at(self, stage: str, *words: str) -> None:
         """Run the tool, and kill it as soon as it says that a stage begins."""
@@ -105,16 +109,31 @@ class Lab(NamedTuple):
         """Everything that the head knows, but for revisions and times."""
         return self.site.cmsh("export")
 
+    def has_node(self, name: str) -> bool:
+        return name in self.kubectl("get", "nodes", "-o", "name", node="node002")
+
+    def kubelet(self, node: str) -> str:
+        """The process of a node's kubelet."""
+        return self.site.on(node, "pgrep", "-x", "kubelet").strip()
+
+    def until_applied(self, node: str) -> None:
+        """Until a node is what it should be."""
+        wait_until(lambda: not self.site.status(node)["Pending"], f"{node} has nothing left to do", step_s=0.5)
+
+    def assert_clean(self, node: str) -> None:
+        """Nothing is left of a cluster on a node."""
+        left = self.site.changes(node, self.trees)
+        for name in ("usr", "opt"):
+            # Folders of this machine that were written to stay in the layer above it.
+            new = set(left.pop(f"/{name}", ())) - set(self.trees[node][f"/{name}"])
+            assert [path for path in new if not Path("/", name, path).is_dir()] == [], node
+        assert left == {}, node
+        assert self.kernel(node) == self.kernels[node], node
+
     def assert_as_before(self) -> None:
         """Nothing is left of a cluster, on no node and not on the head."""
         for node in NODES:
-            left = self.site.changes(node, self.trees)
-            for name in ("usr", "opt"):
-                # Folders of this machine that were written to stay in the layer above it.
-                new = set(left.pop(f"/{name}", ())) - set(self.trees[node][f"/{name}"])
-                assert [path for path in new if not Path("/", name, path).is_dir()] == [], node
-            assert left == {}, node
-            assert self.kernel(node) == self.kernels[node], node
+            self.assert_clean(node)
         assert self.tree_of_head() == self.objects
         assert not (self.site.data / "kubernetes").exists()
         assert not (self.site.data / "modulefiles").exists()
@@ -223,6 +242,43 @@ def test_items_86_87_91_95_the_head_and_the_nodes_have_what_the_cluster_needs(la
     assert all(name in checks for name in ("KubernetesChildNode", "KubernetesNodesStatus"))
 
 
+def test_item_110_a_node_out_of_its_overlay_is_drained_and_reset_and_then_what_it_was(lab: Lab) -> None:
+    lab.site.cmsh("configurationoverlay", "use kube-default-worker", "removefrom nodes node003", "commit")
+    stopped = "default/client has no controller and would be lost: delete it"
+    wait_until(lambda: stopped in lab.site.cmsh("events"), "the pod that stops the drain is named", step_s=0.5)
+    shown = lab.get("node", "node003")
+    assert shown["spec"]["unschedulable"] is True
+    assert lab.site.status("node003")["Pending"] == "held"
+    refused = lab.site.cmsh("device", "remove node003", "commit", code=1)
+    assert "device[node003] is part of the Kubernetes cluster default: it is draining" in refused
+    lab.kubectl("delete", "pod", "client", "--wait=false")
+    wait_until(lambda: not lab.has_node("node003"), "node003 has left", step_s=0.5)
+    lab.until_applied("node003")
+    lab.assert_clean("node003")
+    wait_until(lambda: "172.29.2.0/24" not in lab.site.on("node002", "ip", "route"), "no route leads to it", step_s=0.5)
+
+
+def test_a_commit_that_would_destroy_the_cluster_is_refused(lab: Lab) -> None:
+    for role, text in (("master", "the last control plane node"), ("etcd", "every member of the etcd cluster")):
+        place = ("configurationoverlay", f"use kube-default-{role}")
+        said = lab.site.cmsh(*place, "set nodes node002", "commit", code=1)
+        assert text in said and "nothing was written" in said
+    assert lab.kubectl("get", "--raw=/readyz") == "ok"
+
+
+def test_item_109_a_node_of_a_category_joins_on_commit_and_the_others_go_on(lab: Lab) -> None:
+    before = {node: lab.kubelet(node) for node in ("node001", "node002")}
+    lab.site.cmsh("configurationoverlay", "use kube-default-worker", "append categories default", "commit")
+    lab.kubectl("wait", "--for=create", "node/node003", "--timeout=100s")
+    lab.kubectl("wait", "--for=condition=Ready", "node/node003", "--timeout=100s")
+    assert {node: lab.kubelet(node) for node in before} == before
+    lab.kubectl("apply", "-f", "-", stdin=json.dumps(_pod("client", "node003", "sleep", "3600")))
+    wait_until(lambda: _is_running(lab, "client"), "a pod runs on the new node", step_s=0.5)
+    address = lab.get("pod", "web")["status"]["podIP"]
+    script = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080 || true"
+    wait_until(lambda: "hello" in lab.kubectl("exec", "client", "--", "sh", "-c", script), "an answer", step_s=0.5)
+
+
 def test_item_111_removal_needs_a_confirmation_and_changes_nothing_without_it(lab: Lab) -> None:
     said = lab.setup("--remove", code=None)
     assert "--yes-i-really-mean-it" in said
@@ -236,7 +292,7 @@ def test_items_113_114_115_removal_has_twenty_stages_and_leaves_nothing(lab: Lab
     lab.assert_as_before()
 
 
-def _answers(folder: Path, **changes: Any) -> Path:
+def answers_file(folder: Path, **changes: Any) -> Path:
     """A file with the answers of the example, changed."""
     answers = yaml.safe_load(EXAMPLE.read_text())
     answers["kubernetes"].update(changes)
@@ -253,7 +309,9 @@ def test_a_deployment_that_is_killed_is_undone_to_where_it_began(lab: Lab) -> No
 
 def test_a_deployment_of_three_control_plane_nodes_that_is_killed_is_resumed(lab: Lab, tmp_path: Path) -> None:
     every = {"nodes": list(NODES)}
-    lab.kill_at("Join Control Plane Nodes", "-c", str(_answers(tmp_path, nodes={"masters": every, "workers": every})))
+    lab.kill_at(
+        "Join Control Plane Nodes", "-c", str(answers_file(tmp_path, nodes={"masters": every, "workers": every}))
+    )
     assert "status: completed" in lab.setup("--resume", "--on-error-action", "abort")
 
 
@@ -280,9 +338,29 @@ def test_item_93_three_control_plane_nodes_answer_while_one_is_switched_off(lab:
     wait_until(knows_it, "node001 knows what was written while it was off", step_s=1)
 
 
-def test_a_removal_that_is_killed_is_resumed_and_leaves_nothing(lab: Lab) -> None:
+def test_item_110_a_control_plane_node_leaves_etcd_and_the_cluster_goes_on(lab: Lab) -> None:
+    lab.setup("--remove-nodes", "node001", "--on-error-action", "abort")
+    lab.assert_clean("node001")
+    assert lab.site.members("node002") == {"node002", "node003"}
+    assert lab.kubectl("get", "--raw=/readyz", node="node002") == "ok"
+    assert not lab.has_node("node001")
+    # The administrator's kubeconfig named the node that is gone.
+    config = yaml.safe_load(Path(lab.setup("--kubeconfig-of", "default").strip()).read_text())
+    shown = {item["metadata"]["name"]: item for item in lab.get("nodes", node="node002")["items"]}
+    addresses = [each["address"] for each in shown["node002"]["status"]["addresses"]]
+    assert config["clusters"][0]["cluster"]["server"].split("//")[1].split(":")[0] in addresses
+
+
+def test_a_removal_that_is_killed_is_resumed_and_a_node_that_was_off_cleans_itself(lab: Lab) -> None:
+    lab.site.lab.ok("stop-node", "node003")
+    wait_until(lambda: lab.site.status("node003")["Status"] == "DOWN", "the head knows that node003 is off", step_s=1)
     lab.kill_at("Unassign Roles", "--remove", "--yes-i-really-mean-it")
-    assert "status: completed" in lab.setup("--resume", "--on-error-action", "abort")
+    said = lab.setup("--resume", "--on-error-action", "abort")
+    assert "status: completed" in said
+    assert "node003 was down: its kubelet, containers, etcd data and files of the cluster are still on it" in said
+    assert lab.site.status("node003")["Pending"] == "held"
+    lab.site.lab.ok("start-node", "node003")
+    wait_until(lambda: lab.site.status("node003")["Pending"] == "", "node003 has been reset", step_s=1)
     lab.assert_as_before()
 
 

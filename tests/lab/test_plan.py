@@ -143,12 +143,18 @@ def test_a_managed_lab_has_nodes_as_a_head_names_them_and_no_pods() -> None:
 
 
 def test_a_managed_lab_refuses_what_is_for_kubernetes() -> None:
-    options = Options(managed=True, control_plane="kubeadm", kubelet_args=("--v=4",), kubernetes="1.34", network="none",
-                      cloud_provider="external")  # fmt: skip
+    options = Options(managed=True, control_plane="kubeadm", kubelet_args=("--v=4",), network="none",
+                      cloud_provider="external", containerd="built")  # fmt: skip
     with pytest.raises(errors.Invalid) as caught:
         make_plan(options, [])
-    for name in ("--control-plane", "--kubelet-arg", "--kubernetes", "--network", "--cloud-provider"):
+    for name in ("--control-plane", "--kubelet-arg", "--network", "--cloud-provider", "--containerd"):
         assert f"{name}: a managed lab has no Kubernetes" in str(caught.value)
+
+
+def test_a_second_version_is_for_managed_labs() -> None:
+    make_plan(Options(managed=True, kubernetes="1.34", next_kubernetes="1.35"), [])
+    with pytest.raises(errors.Invalid, match="--next-kubernetes: a lab that is not managed has one version"):
+        make_plan(Options(next_kubernetes="1.35"), [])
 
 
 def test_a_managed_lab_refuses_a_subnet_in_use() -> None:

@@ -52,7 +52,7 @@ def program() -> pathlib.Path:
     raise Missing(f"no etcd {VERSION} in the cache folder, KUBEBUILDER_ASSETS or the path (make setup builds it)")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     found: set[int] = set()
     while len(found) < count:
         found.add(servers.free_port())
@@ -73,7 +73,7 @@ class Cluster:
         self._tls = tls
         self._arguments = arguments
         self._program = program()
-        ports = _free_ports(2 * members)
+        ports = free_ports(2 * members)
         self._clients, self._peers = ports[:members], ports[members:]
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -19,13 +19,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bedplate.core import errors, folders
 from bedplate.lab import building, versions
 
-__all__ = ["KUBERNETES_PROGRAMS", "PROGRAMS", "Program", "cache_folder", "cached", "ensure"]
+__all__ = ["CONTAINERD_PROGRAMS", "KUBERNETES_PROGRAMS", "PROGRAMS", "Program", "cache_folder", "cached", "ensure"]
 
 Progress = Callable[[str], None]
 
@@ -38,6 +38,7 @@ KUBERNETES_PROGRAMS = (
     "kubectl",
     "kube-proxy",
 )
+CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Program:
     package: str
     module: str = ""
     version: str = ""
+    additions: Mapping[str, str] = field(default_factory=dict)
+    """Files that the module lacks, by path."""
 
     def tag(self, kubernetes: str) -> str:
         """The exact version to use beside that Kubernetes release."""
@@ -56,13 +59,29 @@ class Program:
 
 
 _DISTRIBUTION = "github.com/distribution/distribution/v3"
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_LOCAL_PATH = "github.com/rancher/local-path-provisioner"
+_METRICS = "sigs.k8s.io/metrics-server"
+_TRAEFIK = "github.com/traefik/traefik/v3"
+# Its module does not have the web pages, which it would not be built without.
+_TRAEFIK_ADDITIONS = {
+    "webui/static/index.html": "<!doctype html><title>Traefik</title><p>Built without its dashboard.</p>\n"
+}
 _OTHERS = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", versions.ETCD),
     Program("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdctl/v3", versions.ETCD),
+    Program("etcdutl", "etcd", "go.etcd.io/etcd/etcdutl/v3", "go.etcd.io/etcd/etcdutl/v3", versions.ETCD),
     Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", versions.COREDNS),
     Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", versions.HELM),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", versions.KWOK),
     Program("registry", "distribution", f"{_DISTRIBUTION}/cmd/registry", _DISTRIBUTION, versions.REGISTRY),
+    *(
+        Program(name, "containerd", f"{_CONTAINERD}/cmd/{name}", _CONTAINERD, versions.CONTAINERD)
+        for name in CONTAINERD_PROGRAMS
+    ),
+    Program("metrics-server", "metrics-server", f"{_METRICS}/cmd/metrics-server", _METRICS, versions.METRICS_SERVER),
+    Program("local-path-provisioner", "local-path-provisioner", _LOCAL_PATH, _LOCAL_PATH, versions.LOCAL_PATH),
+    Program("traefik", "traefik", f"{_TRAEFIK}/cmd/traefik", _TRAEFIK, versions.TRAEFIK, _TRAEFIK_ADDITIONS),
 )
 PROGRAMS: Mapping[str, Program] = {
     program.name: program
@@ -76,6 +95,8 @@ _VERSION_ARGS = {
     "helm": ("version", "--short"),
     "coredns": ("-version",),
     "etcdctl": ("version",),
+    "traefik": ("version",),
+    "etcdutl": ("version",),
 }
 
 
@@ -146,6 +167,7 @@ def _build(
             package=program.package,
             module=program.module,
             tag=program.tag(kubernetes),
+            additions=program.additions,
         )
         built[program.name] = builder.build(source, f"{number}/{len(missing)}" + (f", then {rest}" if rest else ""))
     return built

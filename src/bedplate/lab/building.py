@@ -4,6 +4,9 @@ In: a `Source` (which package of which module at which tag). Out: one static bin
 `<cache>/<product>/<tag>/bin/<name>`, put there by a rename, so that a file with that name is always whole. A file
 lock per product and tag keeps two processes from the same work.
 
+A product whose module lacks files that its repository has is built in a copy of the module with these files added
+(`Source.additions`), under its own go.mod and go.sum.
+
 Neither Kubernetes nor etcd can be installed with `go install pkg@version` (their go.mod files carry replacements), so
 a small module of our own requires the wanted one. For Kubernetes that module also replaces each `k8s.io/*` module
 listed at v0.0.0 (they live in the same source tree upstream) with its published v0.Y.Z.
@@ -23,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bedplate.core import errors
@@ -41,19 +44,23 @@ _GO_HASHES = (
 )
 # The hashes of every module that goes into a product; Go's checksum database vouches for versions without a file here.
 _SUMS = Path(__file__).with_name("sums")
+# Whose programs are all of one module; each program of the others has a module, or is the only one.
+_ONE_MODULE = ("containerd", "kubernetes")
 _HEARTBEAT_S = 15.0
 _PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One program to build. `module` is empty for Kubernetes itself."""
+    """One program to build. `module` is empty for Kubernetes itself; `additions` are texts by path that its module
+    lacks."""
 
     name: str
     product: str
     package: str
     module: str
     tag: str
+    additions: Mapping[str, str] = field(default_factory=dict)
 
 
 def plain_module(module: str, tag: str, go: str) -> str:
@@ -110,6 +117,12 @@ class Builder:
                 self._compile(go, folder, source, target)
         return target
 
+    def fetch(self, module: str, tag: str) -> Path:
+        """The files of a module, for what is in it besides programs: charts, definitions."""
+        self._cache.mkdir(parents=True, exist_ok=True)
+        with self._telling(f"fetching {module} {tag}"):
+            return Path(self._fetched(self._find_go(), module, tag)["Dir"])
+
     def build_folder(self, source: Mapping[str, str], target: Path) -> None:
         """Build a program that needs no module but the standard library, from its files' texts."""
         with self._locked(target.name, target.name), tempfile.TemporaryDirectory() as folder:
@@ -123,8 +136,10 @@ class Builder:
             part.rename(target)
 
     def _module_folder(self, go: str, source: Source) -> Path:
-        name = f"{source.product}-{source.tag}" + ("" if source.product == "kubernetes" else f"-{source.name}")
+        name = f"{source.product}-{source.tag}" + ("" if source.product in _ONE_MODULE else f"-{source.name}")
         folder = self._cache / "build" / name
+        if source.additions:
+            return self._copied(go, source, folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "go.mod").exists():
             text = self._go_mod(go, source)
@@ -136,10 +151,30 @@ class Builder:
             part.rename(folder / "go.mod")
         return folder
 
+    def _copied(self, go: str, source: Source, folder: Path) -> Path:
+        """The module with its additions, put there by a rename."""
+        if not folder.exists():
+            part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            # The cache of modules is read-only; the copy is not.
+            shutil.copytree(self._fetched(go, source.module, source.tag)["Dir"], part, copy_function=shutil.copyfile)
+            for path in (part, *(each for each in part.rglob("*") if each.is_dir())):
+                path.chmod(0o755)
+            for name, text in source.additions.items():
+                (part / name).parent.mkdir(parents=True, exist_ok=True)
+                (part / name).write_text(text)
+            part.rename(folder)
+        return folder
+
+    def _fetched(self, go: str, module: str, tag: str) -> dict[str, str]:
+        """Where Go keeps a module, checked against its checksum database: `Dir`, `GoMod`."""
+        answer = self._run([go, "mod", "download", "-json", f"{module}@{tag}"], self._cache, f"fetch {module}")
+        places: dict[str, str] = json.loads(answer)
+        return places
+
     def _go_mod(self, go: str, source: Source) -> str:
         module = source.module or "k8s.io/kubernetes"
-        answer = self._run([go, "mod", "download", "-json", f"{module}@{source.tag}"], self._cache, f"fetch {module}")
-        upstream = Path(json.loads(answer)["GoMod"]).read_text()
+        upstream = Path(self._fetched(go, module, source.tag)["GoMod"]).read_text()
         if not source.module:
             return kubernetes_module(upstream, source.tag)
         needs = re.search(r"^go (\S+)", upstream, re.MULTILINE)

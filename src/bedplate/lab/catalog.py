@@ -13,13 +13,14 @@ from importlib import resources
 from pathlib import Path
 
 from bedplate.core import errors
-from bedplate.lab import building, images
+from bedplate.lab import building, images, versions
 
 __all__ = [
     "BUSYBOX_IMAGE",
     "COREDNS_IMAGE",
     "PAUSE_IMAGE",
     "TOOL_IMAGE",
+    "addon_recipes",
     "base_recipes",
     "build_tool",
     "kubeadm_recipes",
@@ -82,6 +83,30 @@ def kubeadm_recipes(names: Iterable[str], programs: Mapping[str, Path], tool: Pa
             recipes.append(images.Recipe(name, {f"usr/local/bin/{base}": programs[base]}, texts=_HOSTS))
         else:
             raise errors.Terminal(f"kubeadm needs the image {name}, which this lab cannot build")
+    return recipes
+
+
+def addon_recipes(programs: Mapping[str, Path]) -> list[images.Recipe]:
+    """The images of add-ons, under the names that their manifests have; of those whose programs are there."""
+    recipes = []
+    if "metrics-server" in programs:
+        name = f"registry.k8s.io/metrics-server/metrics-server:{versions.METRICS_SERVER}"
+        files = {"metrics-server": programs["metrics-server"]}
+        recipes.append(images.Recipe(name, files, entrypoint=("/metrics-server",), texts=_HOSTS))
+    if "traefik" in programs:
+        name = f"docker.io/library/traefik:{versions.TRAEFIK}"
+        recipes.append(images.Recipe(name, {"traefik": programs["traefik"]}, entrypoint=("/traefik",), texts=_HOSTS))
+    if "local-path-provisioner" in programs:
+        name = f"docker.io/rancher/local-path-provisioner:{versions.LOCAL_PATH}"
+        files = {"usr/bin/local-path-provisioner": programs["local-path-provisioner"]}
+        recipes.append(images.Recipe(name, files, texts=_HOSTS))
+    nginx = shutil.which("nginx")
+    if nginx is not None:
+        files = {inside: source.resolve() for inside, source in images.with_libraries([Path(nginx).resolve()]).items()}
+        folders = ("tmp", "var/log/nginx", "var/lib/nginx", "run")
+        recipes.append(
+            images.Recipe("docker.io/library/nginx:stable", files, command=("nginx",), folders=folders, texts=_HOSTS)
+        )
     return recipes
 
 

@@ -23,7 +23,7 @@ from bedplate.lab import binaries as found_binaries
 from bedplate.lab import cgroups, cluster, debian, inspection, power, state, versions
 from bedplate.lab import managed as managed_site
 from bedplate.lab.nodes import Node
-from bedplate.lab.plan import CONTROL_PLANES, NETWORKS, Options
+from bedplate.lab.plan import CONTAINERDS, CONTROL_PLANES, NETWORKS, Options
 
 __all__ = ["binaries", "lab"]
 
@@ -81,6 +81,9 @@ Examples:
 @_NAME
 @click.option("--nodes", type=click.IntRange(1, 200), metavar="N", help="How many nodes.  [default: 1]")
 @click.option("--kubernetes", default=versions.DEFAULT, show_default=True, metavar="VERSION", help="1.34, 1.35.4, …")
+@click.option(
+    "--next-kubernetes", default="", metavar="VERSION", help="With --managed: packages of this version as well."
+)
 @click.option("--control-plane", type=click.Choice(CONTROL_PLANES), default="process", show_default=True)
 @click.option("--node", "named", multiple=True, metavar="NAME=IP", help="A node with this name and address.")
 @click.option("--subnet", default="", metavar="CIDR", help="Network of the nodes.  [default: a free 10.77.x.0/24]")
@@ -98,12 +101,20 @@ Examples:
     show_default=True,
     help="`none`: you set up the pod network.",
 )
+@click.option(
+    "--containerd",
+    type=click.Choice(CONTAINERDS),
+    default="machine",
+    show_default=True,
+    help=f"`built`: {versions.CONTAINERD}, built once, instead of the machine's.",
+)
 @click.option("--managed", is_flag=True, help="A head, and bare nodes with enrolled agents; no Kubernetes.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, metavar="SECONDS")
 def up(
     name: str,
     nodes: int | None,
     kubernetes: str,
+    next_kubernetes: str,
     control_plane: str,
     named: tuple[str, ...],
     subnet: str,
@@ -111,13 +122,15 @@ def up(
     cloud_provider: str | None,
     links: tuple[str, ...],
     network: str,
+    containerd: str,
     managed: bool,
     timeout_s: float,
 ) -> None:
     """Create a lab and wait until its nodes are Ready and its DNS works; without a network, until they have registered.
 
     With --managed there is no Kubernetes: a head serves a tree with the nodes, and each bare node has an agent that is
-    enrolled with it. The last line is the command that opens a shell on the head.
+    enrolled with it, and packages of Kubernetes to make a cluster of them. The last line is the command that opens a
+    shell on the head.
 
     A start that fails or is interrupted removes everything it has created.
     """
@@ -136,6 +149,8 @@ def up(
         timeout_s,
         network,
         managed,
+        containerd,
+        next_kubernetes,
     )
     report = _reporter()
     programs = cluster.gather(options, report)

@@ -31,6 +31,7 @@ from bedplate.lab import (
     process_plane,
     state,
     teardown,
+    versions,
 )
 from bedplate.lab.ground import Ground
 from bedplate.lab.nodes import INSIDE, Node, Waiter
@@ -124,15 +125,27 @@ def gather(options: Options, report: Report) -> dict[str, Path]:
     if options.managed:
         extras.require("bedplate lab up --managed", "head")
         programs = binaries.ensure(packages.NEEDS, progress=report)
-        taken = {name: binaries.cached(name, options.kubernetes) for name in (*packages.TAKEN, *managed.IMAGED)}
+        names = (*packages.TAKEN, *managed.IMAGED, *managed.ADDONS)
+        if options.kubernetes != versions.DEFAULT:
+            # Whoever names a version waits for it.
+            own = (*packages.TAKEN, *managed.IMAGED)
+            programs |= binaries.ensure(own, options.kubernetes, progress=report, only_exact=True)
+        taken = {name: binaries.cached(name, options.kubernetes) for name in names}
         taken[debian.DOCKERD] = debian.cached()
         programs |= {name: path for name, path in taken.items() if path is not None}
         managed.make_images(programs, binaries.cache_folder(), options.kubernetes, report)
+        if options.next_kubernetes:
+            later = binaries.ensure(names, options.next_kubernetes, progress=report, only_exact=True)
+            managed.make_images(programs | later, binaries.cache_folder(), options.next_kubernetes, report)
+            version = versions.resolve(options.next_kubernetes)
+            programs |= {packages.versioned(name, version): later[name] for name in packages.TAKEN}
         return programs
     is_kubeadm = options.control_plane == "kubeadm"
     needs = kubeadm_plane.NEEDS if is_kubeadm else process_plane.NEEDS
     programs = binaries.ensure(needs, options.kubernetes, progress=report, only_exact=is_kubeadm)
     programs |= binaries.ensure(["coredns"], progress=report)
+    if options.containerd == "built":
+        programs |= binaries.ensure(binaries.CONTAINERD_PROGRAMS, progress=report, only_exact=True)
     cache = binaries.cache_folder()
     programs["tool"] = catalog.build_tool(building.Builder(cache, dict(os.environ), report), cache)
     store = images.Store(cache / "images")

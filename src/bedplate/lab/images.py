@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bedplate.api.references import full_name
 from bedplate.core import errors
 
 __all__ = ["Recipe", "Store", "full_name", "with_libraries"]
@@ -54,16 +55,6 @@ class Recipe:
             "rest": [self.entrypoint, self.command, dict(self.links), self.folders, dict(self.texts)],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def full_name(name: str) -> str:
-    """The name as container runtimes complete it: `busybox` is `docker.io/library/busybox:latest`."""
-    first, _, rest = name.partition("/")
-    if not rest:
-        name = f"docker.io/library/{name}"
-    elif not ({".", ":"} & set(first)) and first != "localhost":
-        name = f"docker.io/{name}"
-    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def with_libraries(programs: Iterable[Path]) -> dict[str, Path]:

@@ -34,6 +34,7 @@ from bedplate.lab.nodes import Node
 from bedplate.lab.plan import Network, NodePlan, Plan
 
 __all__ = [
+    "ADDONS",
     "HEAD",
     "IMAGED",
     "PORT",
@@ -71,6 +72,8 @@ _KEEPER = (
 
 IMAGED = ("coredns", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm")
 """Programs whose images a cluster on the nodes needs; they are taken from the cache when it has them."""
+ADDONS = ("local-path-provisioner", "metrics-server", "traefik")
+"""Programs of add-ons; a cluster does without those that the cache does not have."""
 
 
 def make_images(programs: dict[str, Path], cache: Path, version: str, report: Callable[[str], None]) -> None:
@@ -85,6 +88,7 @@ def make_images(programs: dict[str, Path], cache: Path, version: str, report: Ca
     for recipe in (
         *catalog.base_recipes(tool, programs["coredns"]),
         *catalog.kubeadm_recipes(names, programs, tool),
+        *catalog.addon_recipes(programs),
     ):
         store.make(recipe)
 

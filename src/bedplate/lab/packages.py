@@ -2,7 +2,7 @@
 
 In: programs by name, the machine's own files. Out: a folder with a tree for each package that can be had here, under
 the names that roles ask for, and beside it `NAME.owns` with the folders that its programs fill. Files are linked, not
-copied, where that is possible.
+copied, where that is possible. A package in another version is a tree of its own, `NAME=VERSION`, with its program.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FETCHED", "NEEDS", "TAKEN", "Recipe", "fill", "paths_of", "recipes"]
+__all__ = ["FETCHED", "NEEDS", "TAKEN", "Recipe", "fill", "paths_of", "recipes", "versioned"]
 
-NEEDS = ("etcd", "etcdctl")
+NEEDS = ("etcd", "etcdctl", "etcdutl")
 TAKEN = ("kubelet", "kubeadm", "kubectl")
 """Programs that are taken from the cache when it has them; building them takes minutes, and few need them."""
 FETCHED = {"cm-docker": "dockerd", **{name: name for name in TAKEN}}
@@ -131,6 +131,11 @@ class Recipe:
         return [path for path in self.needed if path not in self.sources or not self.sources[path].exists()]
 
 
+def versioned(name: str, version: str) -> str:
+    """The package of a program in a version."""
+    return f"{name}={version.removeprefix('v')}"
+
+
 def recipes(programs: Mapping[str, Path], root: Path = Path("/")) -> list[Recipe]:
     """The packages that roles ask for; `root` is where this machine's files are."""
     etcd = {f"/usr/bin/{name}": path for name, path in programs.items() if name in NEEDS}
@@ -160,6 +165,7 @@ def recipes(programs: Mapping[str, Path], root: Path = Path("/")) -> list[Recipe
             ("/usr/bin/dockerd", "/usr/bin/containerd", "/usr/sbin/runc"),
         ),
         *_kubelet(programs, root),
+        *_later(programs),
         Recipe("nftables", _found(root, "usr/sbin", ("nft",)), {}, (), ("/usr/sbin/nft",)),
         Recipe(
             "nginx", nginx, {}, ("/var/log/nginx", "/var/lib/nginx"), ("/usr/sbin/nginx", f"{_UNITS}/nginx.service")
@@ -200,6 +206,13 @@ def _kubelet(programs: Mapping[str, Path], root: Path) -> list[Recipe]:
         sources |= plugins if is_kubelet else {}
         recipes.append(Recipe(name, sources, texts if is_kubelet else {}, owns if is_kubelet else (), (path,)))
     return recipes
+
+
+def _later(programs: Mapping[str, Path]) -> list[Recipe]:
+    """Packages of programs in another version than the one that is installed first."""
+    later = {name: path for name, path in programs.items() if "=" in name}
+    paths = {name: f"/usr/bin/{name.partition('=')[0]}" for name in later}
+    return [Recipe(name, {paths[name]: path}, {}, (), (paths[name],)) for name, path in later.items()]
 
 
 def fill(folder: Path, offered: list[Recipe]) -> list[str]:

@@ -16,6 +16,7 @@ from bedplate.core import errors
 from bedplate.lab import versions
 
 __all__ = [
+    "CONTAINERDS",
     "CONTROL_PLANES",
     "MANAGED",
     "NETWORKS",
@@ -32,6 +33,8 @@ CONTROL_PLANES = ("process", "kubeadm")
 MANAGED = "managed"
 # Who makes the pod network: the lab, with bridges and routes; or not the lab, so that its user can.
 NETWORKS = ("lab", "none")
+# Which containerd runs pods: the machine's, or the release that `versions` names, built like Kubernetes is.
+CONTAINERDS = ("machine", "built")
 SERVICE_CIDR = "10.96.0.0/16"
 DNS_ADDRESS = "10.96.0.10"
 
@@ -48,7 +51,8 @@ class Options:
     """What `lab up` was asked for. `nodes` counts all nodes; those in `named` have a given name and address.
 
     A kubelet argument is for every kubelet (`--v=4`) or for one (`node-1=--v=4`). A `managed` lab has a head and bare
-    nodes with agents instead of Kubernetes.
+    nodes with agents instead of Kubernetes; its packages are those of `kubernetes`, and of `next_kubernetes` to upgrade
+    to.
     """
 
     name: str = "lab"
@@ -63,6 +67,8 @@ class Options:
     timeout_s: float = 300.0
     network: str = "lab"
     managed: bool = False
+    containerd: str = "machine"
+    next_kubernetes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,8 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         problems.append(f"--control-plane {options.control_plane}: must be one of {', '.join(CONTROL_PLANES)}")
     if options.network not in NETWORKS:
         problems.append(f"--network {options.network}: must be one of {', '.join(NETWORKS)}")
+    if options.containerd not in CONTAINERDS:
+        problems.append(f"--containerd {options.containerd}: must be one of {', '.join(CONTAINERDS)}")
     if options.cloud_provider not in ("", "external"):
         problems.append(f"--cloud-provider {options.cloud_provider}: only 'external' exists in Kubernetes now")
     problems += [
@@ -168,6 +176,8 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
     ]
     if options.managed:
         problems += _not_for_managed(options)
+    elif options.next_kubernetes:
+        problems.append("--next-kubernetes: a lab that is not managed has one version")
     subnet, pods = _networks(options, taken, problems)
     nodes = _nodes(options, subnet, problems)
     known = {node.name for node in nodes}
@@ -198,11 +208,11 @@ def _not_for_managed(options: Options) -> list[str]:
     """What makes no sense where there is no Kubernetes."""
     default = Options()
     given = {
-        "--kubernetes": options.kubernetes != default.kubernetes,
         "--control-plane": options.control_plane != default.control_plane,
         "--kubelet-arg": options.kubelet_args != default.kubelet_args,
         "--cloud-provider": options.cloud_provider != default.cloud_provider,
         "--network": options.network != default.network,
+        "--containerd": options.containerd != default.containerd,
     }
     return [f"{name}: a managed lab has no Kubernetes" for name, is_given in given.items() if is_given]
 

@@ -9,7 +9,22 @@ import re
 
 from bedplate.core import errors
 
-__all__ = ["COREDNS", "DEFAULT", "ETCD", "HELM", "KNOWN", "KWOK", "REGISTRY", "minor", "resolve"]
+__all__ = [
+    "CONTAINERD",
+    "COREDNS",
+    "DEFAULT",
+    "ETCD",
+    "HELM",
+    "KNOWN",
+    "KWOK",
+    "KYVERNO",
+    "LOCAL_PATH",
+    "METRICS_SERVER",
+    "REGISTRY",
+    "TRAEFIK",
+    "minor",
+    "resolve",
+]
 
 # The newest patch release of each minor that the Go module proxy was seen to serve.
 KNOWN = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3"}
@@ -20,6 +35,12 @@ COREDNS = "v1.14.7"
 HELM = "v3.22.0"
 KWOK = "v0.8.0"
 REGISTRY = "v3.1.2"
+KYVERNO = "v1.19.1"
+CONTAINERD = "v2.2.9"
+METRICS_SERVER = "v0.9.0"
+LOCAL_PATH = "v0.0.30"
+# Later ones need modules that the proxy was not seen to serve.
+TRAEFIK = "v3.6.12"
 
 _FORM = re.compile(r"v?(\d+\.\d+)(\.\d+)?")
 
