@@ -10,6 +10,7 @@ import pytest
 from tests.ui.rest.serving import Served, served
 from tests.waiting import DEADLINE_S
 
+from bedplate.api import headapi
 from bedplate.api.desired import Desired, Errand
 from bedplate.api.headapi import ErrandTold
 from bedplate.client import HeadClient
@@ -154,3 +155,25 @@ async def test_a_machine_that_goes_is_down_at_once_and_up_when_it_reports_again(
         assert [state.state for state in await client.nodes(["node001"])] == ["DOWN"]
         await node.report("node001", applied=1)
         assert [state.state for state in await client.nodes(["node001"])] == ["UP"]
+
+
+async def test_item_103_a_login_reaches_the_node_that_pulls_and_nobody_else(
+    server: Served, client: HeadClient, tmp_path: pathlib.Path
+) -> None:
+    login = headapi.RegistryLogin(server="reg:5000", username="alice", password="s3cret-word")
+    pull = headapi.Pull(images=["reg:5000/a"], logins=[login])
+    (asked,) = await client.ask_errand(["node001"], "pullimages", pull=pull)
+    assert asked.images == ["reg:5000/a"]
+    async with server.client("node001") as node:
+        answer = await node.desired("node001")
+        assert answer is not None
+        (errand,) = answer.state.errands
+        assert [(each.server, each.password) for each in errand.logins] == [("reg:5000", "s3cret-word")]
+        masked = answer.state.masked()
+        assert masked.errands[0].logins == () and masked.errands[0].images == ("reg:5000/a",)
+        await node.report("node001", errands=[ErrandTold(id=asked.id, state="accepted")])
+    told = [*(await client.errands()), *(await client.notices())]
+    assert "s3cret-word" not in repr(told)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"s3cret-word" in file.read_bytes()]
+    with pytest.raises(errors.Invalid, match="belong together"):
+        await client.ask_errand(["node001"], "pullimages")

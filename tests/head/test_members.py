@@ -10,8 +10,9 @@ from tests.head.render import rooms
 from tests.ui.rest.serving import Served, served
 
 from bedplate.api.desired import Errand
-from bedplate.api.headapi import ErrandTold, Kubeadm
+from bedplate.api.headapi import ErrandState, ErrandTold, Kubeadm
 from bedplate.core import errors
+from bedplate.head import errands
 from bedplate.head.members import work
 
 
@@ -74,3 +75,35 @@ async def test_it_is_an_administrators_to_ask_and_nothing_else_can_be_asked(serv
 
     assert may(Identity("bob", "operator"), "edit", "errands")
     assert not may(Identity("bob", "operator"), "edit", "kubeadm")
+
+
+def test_an_upgrade_is_applied_on_one_control_plane_node_and_names_its_version() -> None:
+    tree = rooms.full()
+    asked = Kubeadm(action="upgrade-apply", cluster="default", version="1.35.4")
+    assert work(tree, ["node001"], asked) == {
+        "node001": {"action": "upgrade-apply", "cluster": "default", "version": "1.35.4"}
+    }
+    follow = Kubeadm(action="upgrade-node", cluster="default", version="1.35.4")
+    assert set(work(tree, ["node002", "node004"], follow)) == {"node002", "node004"}
+    for nodes, request, text in (
+        (["node001", "node002"], asked, "an upgrade is applied on one node"),
+        (["node004"], asked, "node004 is not a control plane node of default"),
+        (["node001"], Kubeadm(action="upgrade-node", cluster="default"), "an upgrade, and nothing else, has a version"),
+        (["node001"], Kubeadm(action="join", cluster="default", version="1.35.4"), "an upgrade, and nothing else"),
+        (["node007"], follow, "node007 has no role kubelet"),
+    ):
+        with pytest.raises(errors.Invalid, match=text):
+            work(tree, nodes, request)
+
+
+async def test_the_version_of_an_upgrade_is_three_numbers_and_reaches_the_agent(server: Served) -> None:
+    async with server.client() as admin:
+        for version in ("1.35", "v1.35.4", "1.35.4; reboot", "--force", "1.35.4\n"):
+            request = Kubeadm(action="upgrade-node", cluster="default", version=version)
+            with pytest.raises(errors.Invalid, match="version"):
+                await admin.ask_errand(["node001"], "kubeadm", kubeadm=request)
+    state = ErrandState(
+        id="1", node="n", kind="kubeadm", state="waiting", asked="", until="", by="a", action="upgrade-node",
+        cluster="default", version="1.35.4",
+    )  # fmt: skip
+    assert errands._errand(state).version == "1.35.4"

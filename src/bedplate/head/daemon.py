@@ -50,6 +50,7 @@ from bedplate.head.records import OBJECTS
 from bedplate.head.render import RENDERERS
 from bedplate.head.revocations import REVOKED
 from bedplate.head.service import Alone, Head, NotActive, Standing
+from bedplate.head.setups import MakeSetups, Setups
 from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
 from bedplate.head.sittings import Sittings
@@ -135,6 +136,8 @@ class Service:
     """What is kept for nodes; None where there is no data folder."""
     clusters: Clusters | None = None
     """What is kept for Kubernetes clusters; None where there is no data folder."""
+    setups: Setups | None = None
+    """The setup tool; None where nobody gave the daemon one."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
 
@@ -145,9 +148,10 @@ class Service:
         )
 
     def certificates(self) -> list[Certificate]:
-        """All that are known: those of the site, those that users and nodes have used, the newest of each node that
-        was enrolled; those that end first before the others."""
+        """All that are known: those of the site and of administrators of clusters, those that users and nodes have
+        used, the newest of each node that was enrolled; those that end first before the others."""
         own = self.keys.certificates() if self.keys is not None else []
+        own = [*own, *(self.clusters.certificates() if self.clusters is not None else [])]
         issued = self.fleet.enrolments.certificates.items().values() if self.fleet is not None else ()
         return self.access.certificates((*own, *issued))
 
@@ -167,11 +171,13 @@ class Daemon:
         *,
         clock: Clock | None = None,
         controller: Controller | None = None,
+        setups: MakeSetups | None = None,
     ) -> None:
         self.folder = folder
         self.options = options
         self._application = application
         self._controller = controller
+        self._setups = setups
         self.url = ""
         self.local_url = ""
         self.started = asyncio.Event()
@@ -240,7 +246,16 @@ class Daemon:
         await fleet.open()
         nodes = KubeNodes(parts.head, fleet.wants, self.folder.path, clock=self._clock)
         fleet.rollouts.listeners.append(nodes.rouse)
-        clusters = Clusters(parts.store, parts.head, parts.notices, parts.health, self.folder.path, clock=self._clock)
+        fleet.members.listeners.append(nodes.rouse)
+        clusters = Clusters(
+            parts.store,
+            parts.head,
+            parts.notices,
+            parts.health,
+            self.folder.path,
+            fleet=fleet,
+            clock=self._clock,
+        )
         await clusters.open()
         runner = self._application(self._service(parts, access, standing, fleet, clusters))
         async with asyncio.TaskGroup() as tasks:
@@ -326,6 +341,7 @@ class Daemon:
             renew=partial(self._renew_administrator, parts, access.tokens),
             fleet=fleet,
             clusters=clusters,
+            setups=self._setups(parts.head, self.folder.path, self._settings.name) if self._setups else None,
         )
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:

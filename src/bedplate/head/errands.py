@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
-from bedplate.api.desired import Errand
+from bedplate.api.desired import Errand, Login
 from bedplate.api.headapi import ErrandKind, ErrandState, ErrandTold
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
-from bedplate.head.book import Book, again, write
+from bedplate.head.book import Book, Change, again, write
 from bedplate.head.notices import News, Notices, one_line
 from bedplate.head.service import Head
 from bedplate.store.interface import Store
@@ -41,6 +41,19 @@ _WORDS = {
     "imageupdate": "update its software image",
     "grabimage": "give its software image",
     "kubeadm": "run kubeadm",
+    "pullimages": "pull container images",
+    "care": "take care of",
+}
+_CARES = {
+    "inspect": "tell how it stands as a node",
+    "renew": "renew its certificates",
+    "snapshot": "give a snapshot of etcd",
+    "fetch": "unpack a snapshot of etcd",
+    "drop": "drop the unpacked snapshot of etcd",
+    "halt": "halt the API server",
+    "replace": "replace the data of etcd",
+    "put-back": "put back the former data of etcd",
+    "go-on": "go on with the API server",
 }
 _BATCH = 50
 
@@ -60,15 +73,21 @@ class Errands:
         self._clock = clock
         self._nonce = nonce or (lambda: uuid.uuid4().hex[:16])
         self._by_node: dict[str, dict[str, ErrandState]] = {}
+        self._logins: dict[str, tuple[Login, ...]] = {}
         self.listeners: list[Callable[[Iterable[str]], None]] = []
         """Called with nodes whose requests changed."""
         self.controller: Controller | None = None
         """What stands in for the management controllers of the machines; None: there is none."""
+        self.beside: Callable[[ErrandState], Sequence[Change]] = lambda errand: ()
+        """What is written together with what became of a request."""
         self.book = Book(store, ERRANDS, ErrandState)
         self.book.listen(self._index)
 
     def _index(self, id_: str) -> None:
         errand = self.book.get(id_)
+        if errand is None or errand.state != "waiting":
+            # Whoever has accepted it has the logins, and needs them no more.
+            self._logins.pop(id_, None)
         if errand is not None:
             self._by_node.setdefault(errand.node, {})[id_] = errand
             for listener in self.listeners:
@@ -86,7 +105,7 @@ class Errands:
         now = self._clock.now()
         waiting = sorted((errand for errand in errands.values() if _is_open(errand, now)), key=_order)
         # Who is off cannot be asked to switch itself on.
-        return tuple(_errand(errand) for errand in waiting if errand.kind != "on")
+        return tuple(_errand(errand, self._logins.get(errand.id, ())) for errand in waiting if errand.kind != "on")
 
     def transfers(self) -> Sequence[ErrandState]:
         """Transfers of images that wait or are under way, oldest first."""
@@ -123,9 +142,11 @@ class Errands:
         by: str,
         lasts_s: float,
         work: Mapping[str, Mapping[str, object]] | None = None,
+        logins: Sequence[Login] = (),
     ) -> Sequence[ErrandState]:
         """Ask nodes to do something once; the same request that still waits is not made twice. `work` is what a
-        transfer, or kubeadm, of each node is about. Raises `NotFound`."""
+        transfer, kubeadm or a pull of each node is about. `logins` go to the nodes and nowhere else: a head that is
+        started again does not know them. Raises `NotFound`."""
         self._head.standing.refuse_writes()
         if kind == "on" and self.controller is None:
             raise errors.Invalid(
@@ -154,6 +175,8 @@ class Errands:
                     )
                     same = msgspec.structs.replace(plain, **own)
                     fresh.append(same)
+                if logins:
+                    self._logins[same.id] = tuple(logins)
                 asked.append(same)
             if fresh:
                 await write(self._store, [self.book.change(errand.id, errand) for errand in fresh])
@@ -186,7 +209,8 @@ class Errands:
                 changed = rfc3339(now)
                 lines = [one_line(line) for line in item.lines] if item.state != "accepted" else []
                 after = msgspec.structs.replace(errand, state=item.state, text=item.text, changed=changed, lines=lines)
-                await write(self._store, [self.book.change(item.id, after)])
+                further = () if is_progress else self.beside(after)
+                await write(self._store, [self.book.change(item.id, after), *further])
                 return None if is_progress else after
 
             after = await again(decide)
@@ -257,6 +281,10 @@ def _asked(errand: ErrandState) -> str:
         what = f"{what} ({errand.image}{how})"
     if errand.kind == "kubeadm":
         what = f"{what} {errand.action} for the cluster {errand.cluster}"
+    if errand.kind == "pullimages":
+        what = f"{what} ({', '.join(errand.images[:3])}{', …' if len(errand.images) > 3 else ''})"
+    if errand.kind == "care":
+        what = f"{_CARES[errand.care]} of the cluster {errand.cluster}"
     return f"{errand.node} was asked by {errand.by} to {what}"
 
 
@@ -270,7 +298,7 @@ def _is_about(errand: ErrandState, work: Mapping[str, object]) -> bool:
     return all(getattr(errand, name) == value for name, value in work.items())
 
 
-def _errand(state: ErrandState) -> Errand:
+def _errand(state: ErrandState, logins: tuple[Login, ...]) -> Errand:
     """A request as its agent gets it."""
     assert state.kind != "on", "who is off has no agent"
     return Errand(
@@ -283,4 +311,9 @@ def _errand(state: ErrandState) -> Errand:
         confirmed=state.confirmed,
         action=state.action,
         cluster=state.cluster,
+        images=tuple(state.images),
+        logins=logins,
+        version=state.version,
+        care=state.care,
+        snapshot=state.snapshot,
     )

@@ -14,6 +14,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head.agentarchives import Archives
+from bedplate.head.clusters.members import Members
 from bedplate.head.enrolment import Enrolments, Issuer
 from bedplate.head.errands import Errands
 from bedplate.head.health import Health
@@ -57,6 +58,7 @@ class Fleet:
         self.errands = Errands(store, head, notices, clock=self._clock)
         self.wants = Wants(head, self.errands.of)
         self.progress = Progress(head, health, self.wants, self.errands.image)
+        self.members = Members(store, head, notices, health, self.errands, self.wants, clock=self._clock)
         self.imaging = Imaging(head, notices, self.errands, transfers or Transfers(Trees(clock=self._clock)))
         self.archives = archives or Archives()
         self.rollouts = Rollouts(store, head, notices, self.wants, self.progress, clock=self._clock)
@@ -69,6 +71,7 @@ class Fleet:
         await self.turns.book.open()
         await self.errands.book.open()
         await self.rollouts.open()
+        await self.members.open()
         return self
 
     async def follow(self) -> None:
@@ -79,6 +82,7 @@ class Fleet:
             tasks.create_task(self.turns.book.follow())
             tasks.create_task(self.errands.book.follow())
             tasks.create_task(self.rollouts.follow())
+            tasks.create_task(self.members.follow())
 
     async def run(self) -> None:
         """Do what is due; runs until cancelled."""
@@ -87,6 +91,7 @@ class Fleet:
             tasks.create_task(self.turns.run())
             tasks.create_task(self.errands.run())
             tasks.create_task(self.rollouts.run())
+            tasks.create_task(self.members.run())
 
     async def reported(self, node: str, *, has_failed: bool) -> None:
         """Look at what a report changes for others: a node that is well again lets those go on who waited for it."""

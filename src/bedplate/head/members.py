@@ -22,6 +22,11 @@ def work(tree: Tree, nodes: Sequence[str], request: Kubeadm) -> Mapping[str, Map
     """What each node is asked for. Raises `NotFound`, `Invalid`."""
     if request.action == "init" and len(nodes) != 1:
         raise errors.Invalid("a cluster begins on one node", hint="name one control plane node, and join the others")
+    if request.action == "upgrade-apply" and len(nodes) != 1:
+        raise errors.Invalid("an upgrade is applied on one node", hint="name one control plane node; others follow")
+    is_upgrade = request.action.startswith("upgrade-")
+    if is_upgrade != bool(request.version):
+        raise errors.Invalid("an upgrade, and nothing else, has a version", hint="as 1.35.4")
     for node in nodes:
         device = tree.get(("device", node))
         if request.action == "reset":
@@ -33,6 +38,7 @@ def work(tree: Tree, nodes: Sequence[str], request: Kubeadm) -> Mapping[str, Map
                 f"{node} has no role kubelet for the cluster {request.cluster}",
                 hint="assign it to the node, its category or an overlay, and commit",
             )
-        if request.action == "init" and not KubeletRole.control_plane.value(given.role):
+        if request.action in ("init", "upgrade-apply") and not KubeletRole.control_plane.value(given.role):
             raise errors.Invalid(f"{node} is not a control plane node of {request.cluster}", hint="name one that is")
-    return {node: {"action": request.action, "cluster": request.cluster} for node in nodes}
+    work = {"action": request.action, "cluster": request.cluster}
+    return {node: {**work, "version": request.version} if is_upgrade else dict(work) for node in nodes}

@@ -5,10 +5,11 @@ nothing, or `Denied` and `Invalid` that say why not. Pure. `service.Head` applie
 commits, so that of two commits that are harmless one by one, the second is refused.
 
 Verbs: `read`, `edit`, `report`, and for machines alone `enrol` and `renew`. Resources: `tree`, `mode/<mode>`,
-`secrets`, `tokens`, `enrolments`, `images`, `metrics`, `node/<name>`, and `head nodes`: these, the overlays they are
-members of, and the clusters that their roles are about. Whoever decides what runs on a head node can read its keys, and
-whoever lets a machine be a node gives it that node's secrets, so both are an administrator's alone; so are the trees of
-images, in which commands run as root on a head node.
+`secrets`, `tokens`, `enrolments`, `images`, `setups`, `metrics`, `node/<name>`, and `head nodes`: these, the overlays
+they are members of, and the clusters that their roles are about. Whoever decides what runs on a head node can read its
+keys, and whoever lets a machine be a node gives it that node's secrets, so both are an administrator's alone; so are
+the trees of images, in which commands run as root on a head node, and runs of setup tools, which make the keys of
+clusters.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def may(identity: Identity, verb: str, resource: str) -> bool:
     return identity.role == "operator" and resource not in _ADMINISTRATORS
 
 
-_ADMINISTRATORS = ("secrets", "tokens", "enrolments", "images", "kubeadm", "mode/user", "head nodes", JOIN)
+_ADMINISTRATORS = ("secrets", "tokens", "enrolments", "images", "kubeadm", "setups", "mode/user", "head nodes", JOIN)
 
 
 def demand(identity: Identity, verb: str, resource: str) -> None:

@@ -69,9 +69,11 @@ class Progress:
     def _node(self, name: str, revision: int) -> NodeProgress:
         condition = self._health.of(name)
         applied = condition.applied if condition is not None else 0
-        base = self._wants.base
-        if base is not None and name in base.nodes and revision > base.revision:
-            return NodeProgress(node=name, state="held", applied=applied)
+        base = self._wants.base_of(name)
+        if base is not None and revision > base.revision:
+            # Whoever is down does not leave a cluster before it is back.
+            is_away = base is self._wants.leaving.get(name) and self._health.state(name) != "UP"
+            return NodeProgress(node=name, state="DOWN" if is_away else "held", text=base.why, applied=applied)
         if condition is None:
             return NodeProgress(node=name, state="UNKNOWN")
         if self.has_applied(name, revision):

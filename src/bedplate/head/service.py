@@ -120,6 +120,10 @@ class Head:
     ) -> None:
         self._ledger = Ledger(store, schema, vault, clock=clock)
         self.standing: Standing = standing or Alone("", "")
+        self.rules: list[Callable[[Tree, Tree], None]] = []
+        """Further rules of commits: each is given the trees before and after, and raises for what must not be."""
+        self.holders: list[Callable[[Tree, Tree, int], Awaitable[None]]] = []
+        """Called as `before_write` is, for every commit."""
 
     async def __aenter__(self) -> Head:
         await self._ledger.open()
@@ -174,8 +178,9 @@ class Head:
         async def decide(tree: Tree) -> Outcome:
             self.standing.refuse_writes()
             outcome = await self._decide(identity, tree, edits, force=force, undoes=undoes)
-            if before_write is not None and outcome.changes:
-                await before_write(tree, outcome.tree, self.revision + 1)
+            if outcome.changes:
+                for hold in (*([before_write] if before_write is not None else []), *self.holders):
+                    await hold(tree, outcome.tree, self.revision + 1)
             return outcome
 
         # Nonces of different identities never meet.
@@ -307,6 +312,8 @@ class Head:
             await self._refuse_stale(tree, edits)
         after, differences = apply_edits(tree, edits, self._ledger.revision + 1, self._ledger.vault.seal)
         policy.keep_access(caller, tree, after)
+        for rule in self.rules:
+            rule(tree, after)
         is_undo = reverse is not None and _results(edits) == _results(reverse.edits())
         if is_undo and await self._ledger.history.obstacle(undoes, self._ledger.revision) is not None:
             is_undo = False

@@ -1,14 +1,14 @@
 """What each node should be now: the one place that knows which tree counts for it.
 
-In: the head, the roll-out that holds nodes back, and what nodes are asked to do once. Out: desired states, and their
-digests, which are kept for as long as no revision can have changed them; the nodes that have something to do for a
-revision.
+In: the head, the roll-out and the clusters that hold nodes back, and what nodes are asked to do once. Out: desired
+states, and their digests, which are kept for as long as no revision can have changed them; the nodes that have
+something to do for a revision.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -28,11 +28,12 @@ _REMEMBERED = 32
 
 
 class Base(NamedTuple):
-    """The tree that counts for nodes that are held back."""
+    """The tree that counts for nodes that are held back, and why they are."""
 
     revision: int
     tree: Tree
     nodes: frozenset[str]
+    why: str = ""
 
 
 class Wants:
@@ -43,8 +44,9 @@ class Wants:
         self._errands = errands
         self._tree = head.tree
         self._digests: dict[str, str] = {}
-        self._held: dict[str, str] = {}
+        self._held: dict[str, tuple[int, str]] = {}
         self._with_work: dict[int, list[str]] = {}
+        self._leaving: Mapping[str, Base] = {}
         self._base: Base | None = None
         self._last: tuple[Tree, Desired] | None = None
 
@@ -54,39 +56,52 @@ class Wants:
 
     @base.setter
     def base(self, base: Base | None) -> None:
-        if base is None or self._base is None or base.revision != self._base.revision:
-            self._held = {}
         self._base = base
 
+    @property
+    def leaving(self) -> Mapping[str, Base]:
+        """What holds nodes back that have to leave a cluster first, by node."""
+        return self._leaving
+
+    @leaving.setter
+    def leaving(self, bases: Mapping[str, Base]) -> None:
+        self._leaving = bases
+
+    def base_of(self, node: str) -> Base | None:
+        """What holds a node back: of a roll-out and a cluster that it leaves, the older tree; None for nothing."""
+        rollout = self._base if self._base is not None and node in self._base.nodes else None
+        cluster = self._leaving.get(node)
+        if rollout is None or cluster is None:
+            return rollout or cluster
+        return min(rollout, cluster, key=lambda base: base.revision)
+
     def is_held(self, node: str) -> bool:
-        """Whether a roll-out holds the node back."""
-        return self._base is not None and node in self._base.nodes
+        """Whether the node is held back."""
+        return self.base_of(node) is not None
 
     def tree(self, node: str) -> tuple[Tree, int]:
         """The tree that counts for a node, and its revision."""
-        base = self._base
-        if base is not None and node in base.nodes:
-            return base.tree, base.revision
-        return self._head.tree, self._head.revision
+        base = self.base_of(node)
+        return (self._head.tree, self._head.revision) if base is None else (base.tree, base.revision)
 
     def state(self, node: str) -> Desired:
         """What a node should be. Raises `NotFound`."""
         tree, revision = self.tree(node)
         state = self._made(tree, node, revision)
-        digests = self._digests_of(node)
-        if node not in digests:
-            digests[node] = state.digest
+        if self._known(node) is None:
+            self._keep(node, state.digest)
         errands = self._errands(node)
         return msgspec.structs.replace(state, errands=errands) if errands else state
 
     def digest(self, node: str) -> str:
         """The digest of what a node should be; empty for a node that is not there."""
-        digests = self._digests_of(node)
-        if node not in digests:
+        known = self._known(node)
+        if known is None:
             tree, revision = self.tree(node)
             is_there = tree.find("device", node) is not None
-            digests[node] = self._made(tree, node, revision).digest if is_there else ""
-        return digests[node]
+            known = self._made(tree, node, revision).digest if is_there else ""
+            self._keep(node, known)
+        return known
 
     def _made(self, tree: Tree, node: str, revision: int) -> Desired:
         """The state; who asks for its digest first gets it without its being made again."""
@@ -101,14 +116,28 @@ class Wants:
 
     async def prepare(self, nodes: Iterable[str]) -> None:
         """Have the digests of many nodes at hand, without keeping others waiting."""
-        for count, node in enumerate(node for node in nodes if node not in self._digests_of(node)):
+        for count, node in enumerate(node for node in nodes if self._known(node) is None):
             self.digest(node)
             if count % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    def _digests_of(self, node: str) -> dict[str, str]:
-        if self.is_held(node):
-            return self._held
+    def _known(self, node: str) -> str | None:
+        """The digest, where no revision can have changed it since it was made."""
+        base = self.base_of(node)
+        if base is not None:
+            revision, digest = self._held.get(node, (0, ""))
+            return digest if revision == base.revision else None
+        return self._present().get(node)
+
+    def _keep(self, node: str, digest: str) -> None:
+        base = self.base_of(node)
+        if base is not None:
+            self._held[node] = base.revision, digest
+        else:
+            self._present()[node] = digest
+
+    def _present(self) -> dict[str, str]:
+        """The digests of nodes that are not held back."""
         tree = self._head.tree
         if tree is not self._tree:
             for name in affected(self._tree, tree, touched_between(self._tree, tree)):

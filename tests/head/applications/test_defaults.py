@@ -12,9 +12,19 @@ from tests.head import sites
 from bedplate.api.resources import NAMESPACES
 from bedplate.core import errors
 from bedplate.core.clock import SystemClock
-from bedplate.head.applications import planning
+from bedplate.head.applications import defaults, planning
 from bedplate.head.applications.applying import Applier
-from bedplate.head.applications.defaults import Ingress, app_groups, label_sets, manifest, updated
+from bedplate.head.applications.defaults import (
+    MARK,
+    Ingress,
+    app_groups,
+    calico_environment,
+    label_sets,
+    manifest,
+    shipped,
+    typha_replicas,
+    updated,
+)
 from bedplate.head.applications.kinds import Kinds
 from bedplate.head.applications.manifests import render, substitute
 from bedplate.head.applications.planning import Key
@@ -72,8 +82,12 @@ def test_the_ingress_controller_has_its_environment_and_nodes_get_what_is_for_th
 
 
 def test_item_130_the_landing_page_is_that_of_the_deployment_folder() -> None:
-    objects, unknown = render(manifest("landing_page"), {})
+    variables = {"head_node_internal_ip": "10.141.255.254", "image": "docker.io/library/nginx:stable"}
+    objects, unknown = render(manifest("landing_page"), variables)
     assert unknown == ()
+    # The cluster need not resolve the name of the head node where the head itself applies the page.
+    aliases = objects[1].body["spec"]["template"]["spec"].pop("hostAliases")
+    assert aliases == [{"ip": "10.141.255.254", "hostnames": ["master"]}]
     assert [f"{one.kind} {one.name}" for one in objects] == [
         "ConfigMap nginx-proxy-config",
         "Deployment nginx-proxy",
@@ -119,13 +133,68 @@ def test_item_104_an_update_brings_new_manifests_and_keeps_what_the_site_has_set
     assert updated({}, shipped).changes == ("system: added with 8 applications",)
 
 
-@pytest.mark.parametrize("name", ["dashboard_ingress", "landing_page"])
+@pytest.mark.parametrize(
+    ("nodes", "replicas"), [(1, 0), (50, 0), (51, 3), (450, 3), (451, 4), (3000, 20), (3001, 20), (100_000, 20)]
+)
+def test_item_106_typha_is_on_above_fifty_nodes_with_a_replica_for_each_150(nodes: int, replicas: int) -> None:
+    assert typha_replicas(nodes) == replicas
+    variables = calico_environment(nodes, "172.29.0.0/16", "10.141.255.254")
+    assert variables == {
+        "calico_typha_replicas": str(replicas),
+        "calico_typha_service": "calico-typha" if replicas else "none",
+        "cidr": "172.29.0.0/16",
+        "head_node_internal_ip": "10.141.255.254",
+    }
+
+
+def test_item_106_growth_after_the_deployment_leaves_typha_off() -> None:
+    few = app_groups(Ingress(FQDN), environments={"calico": calico_environment(50, "172.29.0.0/16", "")})
+    assert updated(few, shipped(few, FQDN)).changes == ()
+
+
+def test_item_104_texts_of_an_earlier_release_are_replaced_and_those_of_the_site_stay() -> None:
+    present = app_groups(Ingress(FQDN), {"metrics_server": MARK + "old: 1\n", "ingress_controller": "mine: 1\n"})
+    applications = present["system"]["children"]["applications"]
+    applications["landing_page"]["values"]["config"] = "mine: 2\n"
+    groups, changes = updated(present, shipped(present, FQDN))
+    assert changes == ("system/metrics_server: manifests replaced",)
+    now = groups["system"]["children"]["applications"]
+    assert now["metrics_server"]["values"]["config"] == manifest("metrics_server")
+    assert now["ingress_controller"]["values"]["config"] == "mine: 1\n"
+    assert now["landing_page"]["values"]["config"] == "mine: 2\n"
+
+
+VARIABLES = {
+    "CM_KUBE_EXTERNAL_FQDN": FQDN,
+    "CM_KUBE_INGRESS_HTTPS_PORT": "30443",
+    "CM_KUBE_INGRESS_HTTP_PORT": "30080",
+    "cluster": "default",
+    "fsid": "b9127830-b0cc-4e34-aa47-9d1a2e9949a8",
+    "head_node_internal_ip": "10.141.255.254",
+    "helper_image": "busybox",
+    "image": "registry.example/image:1",
+    "ingress_controller_label": "brightcomputing.com/ingress-controller",
+    "kubelet_tls": "--kubelet-insecure-tls",
+    "monitors": '["10.0.0.1:6789"]',
+    "path": "/shared",
+    "pool": "kube",
+    "replicas": "2",
+}
+NAMES = sorted(file.stem for file in Path(defaults.__file__).parent.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", NAMES)
 async def test_api_servers_take_the_manifests(client: Client, name: str) -> None:
     """As a trial: nothing is made."""
-    with contextlib.suppress(errors.AlreadyExists):
-        await client.create(NAMESPACES, {"metadata": {"name": "kubernetes-dashboard"}})
+    for namespace in ("kubernetes-dashboard", "ingress-controller", "cm", "cloudlycke-lb", "ceph-csi-rbd"):
+        with contextlib.suppress(errors.AlreadyExists):
+            await client.create(NAMESPACES, {"metadata": {"name": namespace}})
     applier = Applier(client, Kinds(client), Key("system", name), lambda: None, SystemClock())
-    for one in render(manifest(name), {"CM_KUBE_EXTERNAL_FQDN": FQDN}).objects:
+    objects, unknown = render(manifest(name), VARIABLES)
+    assert unknown == ()
+    for one in objects:
+        if one.kind == "Namespace":
+            continue
         served = await applier.served(one)
         made = await applier.apply(one, served, dry_run=True)
         assert made.metadata.name == one.name

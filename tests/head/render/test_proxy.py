@@ -66,7 +66,9 @@ def test_item_128_extras_open_a_listener_and_taking_them_back_closes_it(session:
     enable_ingress(session)
     after = session.tree
     assert listening(after) == ["10443", "443"]
-    assert "server 10.141.0.1:30443" in rooms.file_of(after, "basecm10", proxy.CONF).content
+    file = rooms.file_of(after, "basecm10", proxy.CONF)
+    assert "server 10.141.0.1:30443" in file.content
+    assert file.ports == (10443, 443), "the agent looks whether another program has them"
     actions = rooms.planned(before, session)
     for node in NODES:
         assert rooms.verbs(actions, node, "file", proxy.CONF) == ["change", "test"]

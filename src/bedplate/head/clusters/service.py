@@ -1,4 +1,5 @@
-"""The clusters of a site: applications kept applied, checks made, and how each cluster stands.
+"""The clusters of a site: applications kept applied, users kept, checks made, snapshots taken, certificates renewed,
+and how each cluster stands.
 
 In: the store, the head, kubeconfigs in the data folder. Out: `ClusterState` and the history of checks. `open` reads
 what is kept, `follow` keeps up with other head nodes, `run` works while this head is the active one.
@@ -9,14 +10,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bedplate.api.headapi import CheckHistory, ClusterHealth, ClusterState
+from bedplate.api.headapi import Certificate, CheckHistory, ClusterHealth, ClusterState
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head.applications.service import Applications
+from bedplate.head.clusters.administrator import Administrators
+from bedplate.head.clusters.snapshots import Snapshots
+from bedplate.head.clusters.upkeep import Upkeep
+from bedplate.head.fleet import Fleet
 from bedplate.head.health import Health
 from bedplate.head.kubeclusters import Follower, KubeClusters
 from bedplate.head.notices import Notices
+from bedplate.head.people.service import People
 from bedplate.head.service import Head
 from bedplate.store.interface import Store
 
@@ -38,6 +44,7 @@ class Clusters:
         health: Health,
         folder: Path | None = None,
         *,
+        fleet: Fleet | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._head = head
@@ -45,9 +52,25 @@ class Clusters:
         self._health = health
         self._clock = clock or SystemClock()
         self.applications = Applications(store, head, notices, folder, clock=self._clock)
-        self._checks: KubeClusters[Follower] | None = None
+        self.people = People(store, head, notices, folder, clock=self._clock)
+        self._fleet = fleet
+        self._followed: list[KubeClusters[Follower]] = []
+        self._administrators: Administrators | None = None
+        self.snapshots: Snapshots | None = None
+        self._upkeep: Upkeep | None = None
         if folder is not None:
-            self._checks = KubeClusters(head, folder, self._start, clock=self._clock)
+            self.snapshots = Snapshots(folder)
+            if fleet is not None:
+                self._upkeep = Upkeep(head, health, fleet.errands, self.snapshots, self._clock)
+            self._administrators = Administrators(head, folder, clock=self._clock)
+            starts = [self._start, *([self._start_nodes] if fleet is not None else [])]
+            self._followed = [KubeClusters(head, folder, start, clock=self._clock) for start in starts]
+
+    def _start_nodes(self, name: str) -> Follower:
+        from bedplate.head.clusters.joining import ClusterNodes
+
+        assert self._fleet is not None
+        return ClusterNodes(name, self._head, self._fleet.members, self._fleet.progress, self._clock)
 
     def _start(self, name: str) -> Follower:
         # A head without clusters does not carry the client.
@@ -58,19 +81,31 @@ class Clusters:
     async def open(self) -> Clusters:
         """Read what the store has."""
         await self.applications.open()
+        await self.people.open()
         return self
 
     async def follow(self) -> None:
         """Keep up with what other head nodes write; runs until cancelled."""
-        await self.applications.follow()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.applications.follow())
+            tasks.create_task(self.people.follow())
 
     async def run(self) -> None:
         """Do what is due; runs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.applications.run())
-            if self._checks is not None:
-                tasks.create_task(self._checks.run())
+            tasks.create_task(self.people.run())
+            for followed in self._followed:
+                tasks.create_task(followed.run())
+            if self._administrators is not None:
+                tasks.create_task(self._administrators.run())
                 tasks.create_task(self._tidy())
+            if self._upkeep is not None:
+                tasks.create_task(self._upkeep.run())
+
+    def certificates(self) -> list[Certificate]:
+        """Those of administrators of clusters."""
+        return list(self._administrators.certificates()) if self._administrators is not None else []
 
     def state(self, cluster: str) -> ClusterState:
         """How a cluster stands. Raises `NotFound`."""

@@ -7,10 +7,24 @@ from collections.abc import Sequence
 
 from bedplate.core import errors
 from bedplate.head.entities.base import ExcludeListSnippet, Named
+from bedplate.head.entities.people import KubernetesUser, own_namespaces
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Group, Key, Look, Submode
-from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Path, Port, SecretText, Seed, Text
+from bedplate.head.schema.kinds import (
+    BLANKS,
+    Address,
+    Blob,
+    Bool,
+    Choice,
+    Duration,
+    Integer,
+    Path,
+    Port,
+    SecretText,
+    Seed,
+    Text,
+)
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = [
@@ -19,7 +33,6 @@ __all__ = [
     "ApplicationEnvironment",
     "EtcdCluster",
     "KubeCluster",
-    "KubernetesUser",
     "LabelSet",
 ]
 
@@ -101,15 +114,6 @@ class LabelSet(Named):
     categories = Field("Categories", ListOf(Reference("category")), doc="categories whose nodes get them")
 
 
-class KubernetesUser(Named):
-    """How a user's access to the cluster is managed."""
-
-    noun = "Kubernetes user"
-    columns = ("manage_kubeconfig",)
-
-    manage_kubeconfig = Field("Manage kubeconfig", Bool(), True, doc="write and renew the user's kubeconfig")
-
-
 class KubeCluster(Named):
     """One Kubernetes cluster, or a template for clusters made through the Cluster API."""
 
@@ -169,7 +173,7 @@ class KubeCluster(Named):
     kubeadm_cert_key = Field("Kubeadm CERT Key", SecretText(), doc="encrypts the control plane's certificates")
     kube_ca_cert = Field("Kube CA Cert", SecretText(), doc="certificate of the cluster's authority, PEM")
     kube_ca_key = Field("Kube CA Key", SecretText(), doc="key of the cluster's authority, PEM")
-    kubernetes_users = Submode("Kubernetes users", KubernetesUser, doc="users' kubeconfigs")
+    kubernetes_users = Submode("Kubernetes users", KubernetesUser, doc="users, with their rights and kubeconfigs")
     external = Field("External", Bool(), False, doc="represents a cluster that is managed elsewhere")
     external_kubernetes_ingress_server = Field(
         "External Kubernetes Ingress server", Text(), doc="ingress endpoint of such a cluster"
@@ -186,9 +190,10 @@ class KubeCluster(Named):
         pods, services = (
             _range(look("network", str(field.value(obj)))) for field in (cls.pod_network, cls.service_network)
         )
+        problems = own_namespaces(obj.below("kubernetes_users"))
         if pods is None or services is None or pods.version != services.version or not pods.overlaps(services):
-            return []
-        return [f"servicenetwork: {services} overlaps the pod network {pods}"]
+            return problems
+        return [*problems, f"servicenetwork: {services} overlaps the pod network {pods}"]
 
 
 def _range(network: Obj | None) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
@@ -202,6 +207,7 @@ class EtcdCluster(Named):
     groups = (
         Group("Timing", ("name", "election_timeout", "heart_beat_interval")),
         Group("Members", ("authority", "ca", "ca_key", "member_certificate", "member_certificate_key")),
+        Group("Snapshots", ("snapshot_interval", "snapshots_kept")),
         Group("Clients", ("client_ca", "client_certificate", "client_certificate_key"), is_rare=True),
     )
 
@@ -221,3 +227,7 @@ class EtcdCluster(Named):
         Seed(),
         doc="generate: an authority of the cluster's own; members get its certificate and their own, unless CA is set",
     )
+    snapshot_interval = Field(
+        "Snapshot Interval", Duration(), 86400.0, doc="time between two snapshots on the head; 0: none is taken"
+    )
+    snapshots_kept = Field("Snapshots Kept", Integer(1), 7, doc="how many snapshots the head keeps")

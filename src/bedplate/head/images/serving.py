@@ -16,21 +16,25 @@ import os
 import resource
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bedplate.core import errors
 from bedplate.head.images import disk
 from bedplate.head.images.trees import Marker, Trees
 
-__all__ = ["Serving", "Transfers", "configuration"]
+__all__ = ["Serving", "Transfers", "configuration", "moving"]
 
 _CHUNK: Final = 1 << 18
 _IDLE_S = 900
 """A node that says nothing, or does not listen, for so long has gone."""
 _LONGEST_S = 12 * 3600
 """No transfer lasts longer, however often its node says that it is at it: others wait for their turn."""
+_STILL_S = 3600.0
+_STILL_BYTES = 4096
+"""Who carries less than this in so long is not at work: two rsyncs that wait for each other, as after garbage on the
+way, say that they are alive for as long as they are let."""
 _MEMORY = 2 << 30
 """What one rsync may take, whatever a node lets it read."""
 _LAST = 4000
@@ -63,6 +67,23 @@ def configuration(tree: str, *, is_written: bool, is_root: bool) -> str:
         # Otherwise rsync becomes nobody.
         lines += ["uid = 0", "gid = 0"]
     return "\n".join(lines) + "\n"
+
+
+async def moving(work: Coroutine[Any, Any, int], count: Callable[[], int]) -> int:
+    """Work to its end, for as long as a count of what it did grows. Raises `Unavailable` when it stands still."""
+    task, last = asyncio.ensure_future(work), count()
+    try:
+        while not (await asyncio.wait([task], timeout=_STILL_S))[0]:
+            if count() - last < _STILL_BYTES:
+                raise errors.Unavailable(
+                    f"both ends of the transfer were alive, and nothing came of it for {_STILL_S / 60:g} minutes",
+                    hint="ask for it again",
+                )
+            last = count()
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class Transfers:
@@ -134,14 +155,24 @@ class Serving(NamedTuple):
         """Run rsync on a node's bytes until it ends; its exit code. Raises `Invalid` when the disk fills up, and
         ConnectionError when the node is gone."""
 
+        count = 0
+
         async def out(data: bytes) -> None:
+            nonlocal count
+            count += len(data)
             try:
                 async with asyncio.timeout(_IDLE_S):
                     await outgoing(data)
             except TimeoutError:
                 raise ConnectionError("the node does not listen") from None
 
-        carried = self._carry(incoming, out)
+        async def taken() -> AsyncIterator[bytes]:
+            nonlocal count
+            async for data in incoming:
+                count += len(data)
+                yield data
+
+        carried = moving(self._carry(taken(), out), lambda: count)
         try:
             async with asyncio.timeout(_LONGEST_S):
                 return await (disk.spared(self.place, carried) if self.is_written else carried)

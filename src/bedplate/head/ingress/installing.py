@@ -1,8 +1,9 @@
 """Puts a certificate into a cluster: a Secret, and the option of the ingress controller that names it.
 
-In: a pair, a client. Out: the Secret, the patched Deployment or DaemonSet of the NGINX ingress controller, which then
-starts its pods again. Every function may be repeated; a controller that has the option already is left alone. One that
-is kept applied by an application would lose the option again at once, and is refused with what to do instead.
+In: a pair, a client. Out: the Secret, the patched Deployment or DaemonSet of the ingress controller, which then starts
+its pods again: NGINX's has an option that names the Secret, any other one mounts it. Every function may be repeated; a
+controller that has the option already is left alone. One that is kept applied by an application would lose the option
+again at once, and is refused with what to do instead.
 """
 
 from __future__ import annotations
@@ -101,20 +102,29 @@ def planned(controller: Controller, pair: Pair) -> dict[str, Any]:
     containers = template["spec"]["containers"]
     args = list(containers[0].get("args") or [])
     complete = [word for word in args if not word.startswith(_OPTION)] + [option]
+    digest = hashlib.sha256(pair.certificate).hexdigest()[:32]
+    notes = template.get("metadata", {}).get("annotations") or {}
+    metadata = {"resourceVersion": controller.body["metadata"]["resourceVersion"]}
+    if _is_mounted(template["spec"]):
+        # It reads the Secret from a volume, whatever its options are: it only has to start again.
+        inner: dict[str, Any] = {"metadata": {"annotations": {DIGEST: digest}}}
+        return {"metadata": metadata, "spec": {"template": inner}} if notes.get(DIGEST) != digest else {}
     if application and option not in args:
         raise errors.Invalid(
             f"{controller.namespace}/{controller.name} is kept applied by the application {application}",
             hint=f"add {option} to the arguments in its manifests",
         )
-    digest = hashlib.sha256(pair.certificate).hexdigest()[:32]
-    notes = template.get("metadata", {}).get("annotations") or {}
     if option in args and (application or notes.get(DIGEST) == digest):
         return {}
     # Lists are replaced whole, so that the patch is for what was read and for nothing that somebody has made of it.
-    metadata = {"resourceVersion": controller.body["metadata"]["resourceVersion"]}
     first = {**containers[0], "args": args if option in args else complete}
     inner = {"metadata": {"annotations": {DIGEST: digest}}, "spec": {"containers": [first, *containers[1:]]}}
     return {"metadata": metadata, "spec": {"template": inner}}
+
+
+def _is_mounted(spec: Mapping[str, Any]) -> bool:
+    """Whether the pods have the Secret as a volume."""
+    return any((volume.get("secret") or {}).get("secretName") == SECRET for volume in spec.get("volumes") or ())
 
 
 async def patch(client: Client, controller: Controller, pair: Pair) -> bool:

@@ -15,7 +15,7 @@ from bedplate.head.objects import Obj
 from bedplate.head.schema.ranges import natural
 from bedplate.head.tree import Tree
 
-__all__ = ["Member", "address", "control_plane", "etcd_members"]
+__all__ = ["Member", "address", "control_plane", "etcd_members", "kubelets"]
 
 _GIVERS = ("device", "category", "configurationoverlay")
 
@@ -57,14 +57,24 @@ def etcd_members(tree: Tree, cluster: str) -> tuple[Member, ...]:
     return hosts
 
 
-def _offered(tree: Tree, mode: str, cluster: str, role: str, field: str) -> list[Member]:
+def kubelets(tree: Tree, cluster: str) -> tuple[Member, ...]:
+    """All nodes of a cluster, workers as well: as many as it has."""
+    place = ("kubelets", cluster)
+    if place not in tree.derived:
+        offered = _offered(tree, "kubernetes", cluster, "kubelet", "kubernetes_cluster", has_workers=True)
+        tree.derived[place] = tuple(m for m in offered if KubeletRole.kubernetes_cluster.value(m.role) == cluster)
+    hosts: tuple[Member, ...] = tree.derived[place]
+    return hosts
+
+
+def _offered(tree: Tree, mode: str, cluster: str, role: str, field: str, *, has_workers: bool = False) -> list[Member]:
     """The nodes that are offered the role for that cluster by somebody, with the role they really hold."""
     way = f"roles[{role}].{field}"
     names: set[str] = set()
     for by in _GIVERS:
         for key, ways in tree.referrers(mode, cluster, by).items():
             giver = tree.find(by, key)
-            if giver is not None and way in ways and _counts(giver.below("roles")[role]):
+            if giver is not None and way in ways and (has_workers or _counts(giver.below("roles")[role])):
                 names |= _reached(tree, by, giver)
     hosts = []
     for name in sorted(names, key=natural):

@@ -48,7 +48,8 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(given.role)))
     files += kubeadm.files(tree, node, given.role, cluster) if cluster is not None else []
     warnings = [f"kubelet on {node.key}: {warning}" for warning in (*part.warnings, *wrong)]
-    return replace(part, files=[_environment(node, given.role), *part.files, *files], warnings=warnings)
+    environment = _environment(node, given.role, cluster)
+    return replace(part, files=[environment, *part.files, *files], warnings=warnings)
 
 
 def _part(tree: Tree, node_type: str, role: Obj) -> Part:
@@ -74,10 +75,12 @@ def _part(tree: Tree, node_type: str, role: Obj) -> Part:
     )
 
 
-def _environment(node: Obj, role: Obj) -> File:
+def _environment(node: Obj, role: Obj, cluster: Obj | None) -> File:
     """Flags in a file of our own: the package's file, which the unit reads before, stays the site's."""
     ip = str(node.values.get("ip", ""))
     flags = [f"--max-pods={KubeletRole.max_pods.value(role)}", *([f"--node-ip={ip}"] if ip else [])]
+    if cluster is not None and cluster.extras.get("cloud_provider") == "external":
+        flags.append("--cloud-provider=external")
     content = f"KUBELET_EXTRA_ARGS={' '.join(flags)}\n"
     return File(path=ENVIRONMENT, content=content, services=("kubelet",), action="RESTART")
 

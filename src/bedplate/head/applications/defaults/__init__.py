@@ -1,9 +1,9 @@
 """What a new cluster has of applications and label sets: the group `system`, and three label sets. Pure, but for
 reading the manifests that are part of this package.
 
-In: the external name and ports of the cluster, and manifests that a site brings itself. Out: objects as the head's
-interface has them, for whoever makes the cluster's object; the same for a cluster that is there already, with what the
-site has set kept (`updated`).
+In: the external name and ports of the cluster, and manifests, those of this package or those that a site brings itself,
+with their variables. Out: objects as the head's interface has them, for whoever makes the cluster's object; the same
+for a cluster that is there already, with what the site has set kept (`updated`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,29 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-__all__ = ["INGRESS_LABEL", "SYSTEM", "Ingress", "Updated", "app_groups", "label_sets", "manifest", "updated"]
+__all__ = [
+    "INGRESS_LABEL",
+    "MARK",
+    "SYSTEM",
+    "Ingress",
+    "Updated",
+    "app_groups",
+    "calico_environment",
+    "label_sets",
+    "manifest",
+    "shipped",
+    "typha_replicas",
+    "updated",
+]
 
 Object = dict[str, Any]
 SYSTEM = "system"
+MARK = "# Part of the release: cm-kubernetes-setup --update-addons brings a newer text of it.\n"
+"""How the text of an application begins that is part of this package. A text without it is the site's own."""
 INGRESS_LABEL = "brightcomputing.com/ingress-controller"
 _OFF = ("calico", "dashboard", "flannel", "ingress_controller", "kubestatemetrics", "metrics_server")
-"""Applications whose manifests come from their makers: they are there, and off until a site sets their text."""
+"""Applications that are there, and off until their text is set."""
+_TYPHA_ABOVE, _TYPHA_EACH, _TYPHA_FEWEST, _TYPHA_MOST = 50, 150, 3, 20
 
 
 class Ingress(NamedTuple):
@@ -28,6 +44,8 @@ class Ingress(NamedTuple):
     http_port: int = 30080
     https_port: int = 30443
     replicas: int = 1
+    head_address: str = ""
+    """Where the landing page is."""
 
 
 class Updated(NamedTuple):
@@ -39,24 +57,54 @@ class Updated(NamedTuple):
 
 def manifest(name: str) -> str:
     """The text of an application that is part of this package."""
-    return (resources.files(__package__) / f"{name}.yaml").read_text()
+    return MARK + (resources.files(__package__) / f"{name}.yaml").read_text()
 
 
 def app_groups(
-    ingress: Ingress, texts: Mapping[str, str] | None = None, *, landing_page: bool = False
+    ingress: Ingress,
+    texts: Mapping[str, str] | None = None,
+    *,
+    landing_page: bool = False,
+    environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Object]:
     """The group `system`. `texts` are manifests of applications by name, which enable them; the ingress of the
-    dashboard is enabled with the dashboard."""
-    given = dict(texts or {})
+    dashboard is enabled with the dashboard. `environments` are variables of applications, by name."""
+    given, variables = dict(texts or {}), dict(environments or {})
     names = sorted({*_OFF, *given})
-    applications = {name: _application(given.get(name, ""), is_enabled=bool(given.get(name))) for name in names}
-    applications["ingress_controller"]["children"] = {"environment": _environment(ingress)}
-    own = {"CM_KUBE_EXTERNAL_FQDN": _variable(ingress.fqdn)}
+    applications = {
+        name: _application(
+            given.get(name, ""), is_enabled=bool(given.get(name)), environment=_variables(variables.get(name, {}))
+        )
+        for name in names
+    }
+    own = {**_environment(ingress), **_variables(variables.get("ingress_controller", {}))}
+    applications["ingress_controller"]["children"] = {"environment": own}
+    fqdn = {"CM_KUBE_EXTERNAL_FQDN": _variable(ingress.fqdn)}
     applications["dashboard_ingress"] = _application(
-        manifest("dashboard_ingress"), is_enabled=bool(given.get("dashboard")), environment=own
+        manifest("dashboard_ingress"), is_enabled=bool(given.get("dashboard")), environment=fqdn
     )
-    applications["landing_page"] = _application(manifest("landing_page"), is_enabled=landing_page)
+    place = {**_variables(variables.get("landing_page", {})), "head_node_internal_ip": _variable(ingress.head_address)}
+    applications["landing_page"] = _application(manifest("landing_page"), is_enabled=landing_page, environment=place)
     return {SYSTEM: {"type": "AppGroup", "children": {"applications": dict(sorted(applications.items()))}}}
+
+
+def typha_replicas(nodes: int) -> int:
+    """How many replicas of Typha a cluster that is made with so many nodes has: none up to 50, then one for each 150,
+    from 3 to 20. Nodes that come later do not change it."""
+    if nodes <= _TYPHA_ABOVE:
+        return 0
+    return min(max(-(-nodes // _TYPHA_EACH), _TYPHA_FEWEST), _TYPHA_MOST)
+
+
+def calico_environment(nodes: int, cidr: str, head_address: str) -> dict[str, str]:
+    """The variables of the application `calico` of a new cluster."""
+    replicas = typha_replicas(nodes)
+    return {
+        "calico_typha_replicas": str(replicas),
+        "calico_typha_service": "calico-typha" if replicas else "none",
+        "cidr": cidr,
+        "head_node_internal_ip": head_address,
+    }
 
 
 def _application(text: str, *, is_enabled: bool, environment: Mapping[str, Object] | None = None) -> Object:
@@ -77,6 +125,10 @@ def _environment(ingress: Ingress) -> dict[str, Object]:
     }
 
 
+def _variables(values: Mapping[str, str]) -> dict[str, Object]:
+    return {name: _variable(value) for name, value in values.items()}
+
+
 def _variable(value: str, *, for_nodes: bool = False) -> Object:
     values: Object = {"value": value, "nodes_environment": True} if for_nodes else {"value": value}
     return {"type": "ApplicationEnvironment", "values": values}
@@ -94,6 +146,19 @@ def label_sets(control_plane: Sequence[str], gpu_categories: Sequence[str] = ())
 def _labels(label: str, **members: Sequence[str]) -> Object:
     chosen = {name: list(names) for name, names in members.items() if names}
     return {"type": "LabelSet", "values": {"labels": [label], **chosen}}
+
+
+def shipped(present: Mapping[str, Object], fqdn: str) -> dict[str, Object]:
+    """What this release has for a cluster with those app groups: its texts for the applications that have one of an
+    earlier release, or none yet. Applications with a text of the site have none here."""
+    applications = _inner(present.get(SYSTEM, {}), "applications")
+    texts = {name: str(application.get("values", {}).get("config", "")) for name, application in applications.items()}
+    own = {name for name, text in texts.items() if text.startswith(MARK)}
+    groups = app_groups(Ingress(fqdn), {name: manifest(name) for name in sorted(own)})
+    for name, application in groups[SYSTEM]["children"]["applications"].items():
+        if texts.get(name) and name not in own:
+            application["values"].pop("config", None)
+    return groups
 
 
 def updated(present: Mapping[str, Object], shipped: Mapping[str, Object]) -> Updated:
