@@ -119,9 +119,6 @@ def test_a_signal_ends_a_run_as_aborted_with_a_truthful_journal(tmp_path: Path, 
     assert "--resume" in printed
     journal = json.loads((tmp_path / "state/default/journal.json").read_text())
     assert (journal["status"], journal["phase"]) == ("aborted", "run")
-    assert journal["stages"][0] == {
-        "name": "Wait Long",
-        "plugin": "kubernetes",
-        "state": "failed",
-        "error": f"interrupted by {number.name}",
-    }
+    (stage,) = journal["stages"]
+    assert (stage["state"], stage["error"]) == ("failed", f"interrupted by {number.name}")
+    assert stage["began"] <= stage["ended"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.core import errors
-from bedplate.setup.kubernetes.settings import allocate
+from bedplate.head.clusters.membership import allocate
 
 PODS = ipaddress.IPv4Network("172.29.0.0/16")
 

@@ -192,7 +192,7 @@ async def test_the_first_screen_offers_operations(clusters: dict[str, int]) -> N
         await begun(app)
         options = app.screen.query_one(OptionList)
         names = [options.get_option_at_index(index).id for index in range(options.option_count)]
-        later = ["add-user", "list-users", "list-operators"] if clusters else []
+        later = ["configure-ingress", "add-user", "list-users", "list-operators"] if clusters else []
         assert names == ["deploy", *later, "exit"]
         press(app, "end", "enter")
         await until(lambda: app.return_value is not None, "the wizard ends")

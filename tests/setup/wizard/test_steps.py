@@ -32,7 +32,7 @@ def test_every_question_is_on_one_screen_and_screens_are_in_order() -> None:
 def test_before_a_cluster_exists_only_deploy_and_exit_are_offered() -> None:
     assert [each.title for each in operations(site())] == ["Deploy", "Exit"]
     later = [each.title for each in operations(site(clusters={"default": 10443}))]
-    assert later == ["Deploy", "Add user", "List users", "List operators", "Exit"]
+    assert later == ["Deploy", "Configure Ingress", "Add user", "List users", "List operators", "Exit"]
     assert [each.title for each in operations(site(), is_interrupted=True)] == ["Deploy", "Resume", "Undo", "Exit"]
 
 

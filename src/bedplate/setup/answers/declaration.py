@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.lab import versions
-from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Integer, Kind, Names, Text
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Files, Integer, Kind, Names, Text
 
 __all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
 
@@ -69,7 +69,10 @@ SCREENS = (
     Screen(9, "Etcd nodes", "Nodes that store the cluster's state: 1, 3 or 5."),
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
+    Screen(12, "Add-ons", "Applications that the head keeps applied to the new cluster."),
     Screen(13, "Images", "Where images come from."),
+    Screen(16, "Cloud and addresses", "The cloud controller manager and the address management of this project."),
+    Screen(18, "Storage", "Volumes as folders of a file system that all nodes share, or of a Ceph cluster."),
     Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
     Screen(20, "Summary", "Save the answers, show them, or deploy."),
 )
@@ -85,6 +88,10 @@ _IMAGE = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "an image such as my-registry:50
 _REPOSITORY = Text(r"[A-Za-z0-9][A-Za-z0-9._:/-]*", "a repository such as my-registry:5000/kubernetes")
 _OBJECT = Text(r"[^\s/;|#'\"\\,\[\]*<>]+", "the name of a network")
 _CNIS = ("bridge", "calico", "flannel", "cilium")
+_CLOUDS = ("none", "nvidia-bmm", "oxide", "cloudlycke")
+_NODE_PORT = Integer(30000, 32767)
+_FSID = Text(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "the fsid of a Ceph cluster, a UUID")
+_POOL = Text(r"[A-Za-z0-9_.-]+", "the name of a pool", False)
 
 NODE_ROLES = {
     "masters": (7, "control-plane nodes"),
@@ -105,6 +112,165 @@ def _nodes() -> tuple[Field, ...]:
         ):
             fields.append(Field(f"kubernetes.nodes.{role}.{key}", kind, title, text, screen, []))
     return tuple(fields)
+
+
+def _addons() -> tuple[Field, ...]:
+    addons, ingress = "kubernetes.addons", "kubernetes.ingress"
+    has_ingress = _is(f"{addons}.ingress_controller", True)
+    has_ceph = lambda answers: bool(value_at(answers, f"{addons}.ceph.fsid"))  # noqa: E731
+    own = "A file with manifests to use in place of those of the tool."
+    return (
+        Field(
+            f"{addons}.ingress_controller",
+            Bool(),
+            "Ingress controller",
+            "Traefik, for Ingresses of the class nginx, on the control-plane nodes.",
+            12,
+            False,
+        ),
+        Field(f"{addons}.ingress_controller_manifest", File(), "Its manifests", own, 12, when=has_ingress),
+        Field(
+            f"{ingress}.http_port",
+            _NODE_PORT,
+            "HTTP port",
+            "The port for HTTP on every node.",
+            12,
+            30080,
+            when=has_ingress,
+        ),
+        Field(
+            f"{ingress}.https_port",
+            _NODE_PORT,
+            "HTTPS port",
+            "The port for HTTPS on every node.",
+            12,
+            30443,
+            when=has_ingress,
+        ),
+        Field(
+            f"{ingress}.replicas",
+            Integer(1, 100),
+            "Replicas",
+            "How many pods of the ingress controller run.",
+            12,
+            1,
+            when=has_ingress,
+        ),
+        Field(
+            f"{ingress}.proxy_443",
+            Bool(),
+            "Ingress on port 443",
+            "The proxy of every node passes port 443 on to the ingress; the port must be free.",
+            12,
+            False,
+            when=has_ingress,
+        ),
+        Field(
+            f"{addons}.landing_page",
+            Bool(),
+            "Landing page",
+            "What matches no rule of the ingress is answered with the landing page of the head node.",
+            12,
+            True,
+            when=has_ingress,
+        ),
+        Field(
+            f"{addons}.metrics_server", Bool(), "Metrics server", "Usage of nodes and pods, for kubectl top.", 12, False
+        ),
+        Field(
+            f"{addons}.metrics_server_manifest",
+            File(),
+            "Its manifests",
+            own,
+            12,
+            when=_is(f"{addons}.metrics_server", True),
+        ),
+        Field(
+            f"{addons}.dashboard",
+            File(),
+            "Dashboard",
+            "A file with the dashboard's manifests. Empty: no dashboard.",
+            12,
+        ),
+        Field(
+            f"{addons}.kube_state_metrics",
+            File(),
+            "kube-state-metrics",
+            "A file with the manifests of kube-state-metrics. Empty: none.",
+            12,
+        ),
+        Field(
+            f"{addons}.manifests",
+            Files(),
+            "Further manifests",
+            "Files with manifests; each becomes an application that is named as its file.",
+            12,
+            [],
+        ),
+        Field(
+            f"{addons}.ccm.provider",
+            Choice(_CLOUDS),
+            "Cloud controller manager",
+            "The cloud that the nodes are machines of; none: no cloud controller manager.",
+            16,
+            "none",
+        ),
+        Field(
+            f"{addons}.ccm.cloud_config",
+            File(),
+            "Cloud config",
+            "A file with the settings of the cloud, as the cloud controller manager reads them.",
+            16,
+            when=_is(f"{addons}.ccm.provider", *_CLOUDS[1:]),
+        ),
+        Field(
+            f"{addons}.ipam.install",
+            Bool(),
+            "Address management",
+            "Install the IPAM controller and its node daemon.",
+            16,
+            False,
+        ),
+        Field(
+            f"{addons}.ipam.pools",
+            File(),
+            "Pools",
+            "A file with IPPools and CIDRPools. Empty: none yet.",
+            16,
+            when=_is(f"{addons}.ipam.install", True),
+        ),
+        Field(
+            "kubernetes.images.bedplate",
+            _IMAGE,
+            "Image of this project",
+            "The image that the cloud controller manager and address management run from. Empty: that of this release.",
+            16,
+        ),
+        Field(
+            "kubernetes.local_path.path",
+            File(),
+            "Folder for volumes",
+            "A folder on a file system that all nodes share. Empty: no local path storage.",
+            18,
+        ),
+        Field(
+            f"{addons}.ceph.fsid",
+            _FSID,
+            "Ceph cluster",
+            "The fsid of a Ceph cluster, for the StorageClass fast. Empty: none.",
+            18,
+        ),
+        Field(
+            f"{addons}.ceph.monitors",
+            Names("monitors, each with its port", False),
+            "Monitors",
+            "The addresses of its monitors, such as 10.141.1.1:6789.",
+            18,
+            [],
+            when=has_ceph,
+        ),
+        Field(f"{addons}.ceph.pool", _POOL, "Pool", "The pool that volumes are in.", 18, "kube", when=has_ceph),
+    )
 
 
 SKIPS = {
@@ -213,6 +379,7 @@ FIELDS: tuple[Field, ...] = (
         11,
         when=_is("kubernetes.cni", *_CNIS[1:]),
     ),
+    *_addons(),
     Field(
         "kubernetes.registry_mirror.url",
         _HOST,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from bedplate.setup.answers.site import Site
 
 __all__ = [
     "Members",
+    "application_name",
     "check",
     "complete",
     "free_port",
@@ -29,6 +31,23 @@ __all__ = [
 
 FIRST_PORT = 10443
 _INTERNAL = "internalnet"
+_APPLICATIONS = frozenset(
+    {
+        *(
+            "calico",
+            "ccm_cloudlycke",
+            "ccm_nvidia_bmm",
+            "ccm_oxide",
+            "ceph",
+            "cilium",
+            "dashboard",
+            "dashboard_ingress",
+        ),
+        *("flannel", "ingress_controller", "ipam", "ipam_pools", "kubestatemetrics", "landing_page", "local_path"),
+        "metrics_server",
+    }
+)
+"""Applications that other answers are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +134,7 @@ def check(answers: Mapping[str, Any], site: Site, lines: Place | None = None, na
 
 def problems(answers: Mapping[str, Any], site: Site) -> list[tuple[str, str]]:
     """Everything that does not fit, by key."""
-    return [*_cluster(answers, site), *_networks(answers, site), *_nodes(answers, site)]
+    return [*_cluster(answers, site), *_networks(answers, site), *_nodes(answers, site), *_addons(answers)]
 
 
 def _cluster(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:
@@ -130,6 +149,33 @@ def _cluster(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]
         yield "kubernetes.version", f"{version} is not supported; choose one of {', '.join(minors())}"
     if kubernetes["cni"] != "bridge" and not kubernetes["cni_manifest"]:
         yield "kubernetes.cni_manifest", f"{kubernetes['cni']} is installed from its manifest: name the file"
+
+
+def _addons(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    addons, ingress = answers["kubernetes"]["addons"], answers["kubernetes"]["ingress"]
+    if ingress["http_port"] == ingress["https_port"]:
+        yield "kubernetes.ingress.https_port", f"{ingress['https_port']} is the port for HTTP as well"
+    if addons["ccm"]["provider"] != "none" and not addons["ccm"]["cloud_config"]:
+        yield "kubernetes.addons.ccm.cloud_config", f"{addons['ccm']['provider']} needs the settings of its cloud"
+    if answers["kubernetes"]["local_path"]["path"] == "/":
+        yield "kubernetes.local_path.path", "must be a folder below /, as volumes are deleted with their claims"
+    ceph = addons["ceph"]
+    if ceph["fsid"] and not ceph["monitors"]:
+        yield "kubernetes.addons.ceph.monitors", "a Ceph cluster is reached by its monitors: name them"
+    for monitor in ceph["monitors"]:
+        if re.fullmatch(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}", monitor) is None:
+            yield "kubernetes.addons.ceph.monitors", f"{monitor!r} must be an address with a port, as 10.141.1.1:6789"
+    names = [application_name(path) for path in addons["manifests"]]
+    for path, name in zip(addons["manifests"], names, strict=True):
+        if name in _APPLICATIONS or names.count(name) > 1:
+            what = "one of the tool" if name in _APPLICATIONS else "that of another file"
+            yield "kubernetes.addons.manifests", f"{path}: its application {name} would be {what}; rename the file"
+
+
+def application_name(path: str) -> str:
+    """The name of the application that a file of the site becomes."""
+    stem = path.rpartition("/")[2].rpartition(".")[0] or path.rpartition("/")[2]
+    return re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "manifests"
 
 
 def _networks(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:

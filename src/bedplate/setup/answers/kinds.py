@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bedplate.head.schema import ranges
 
-__all__ = ["Bool", "Choice", "Cidr", "File", "Integer", "Kind", "Names", "Text"]
+__all__ = ["Bool", "Choice", "Cidr", "File", "Files", "Integer", "Kind", "Names", "Text"]
 
 _LONGEST = 4096
 
@@ -199,6 +199,18 @@ class Names:
 
     def text(self, value: Any) -> str:
         return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+@dataclass(frozen=True)
+class Files(Names):
+    """Paths of files, each absolute."""
+
+    what: str = "absolute paths"
+    has_ranges: bool = False
+
+    def problem(self, value: Any) -> str:
+        wrong = super().problem(value)
+        return wrong or next((text for path in value if (text := File().problem(path))), "")
 
 
 def _shown(value: Any) -> str:

@@ -34,6 +34,9 @@ class StageRecord(msgspec.Struct):
     plugin: str
     state: StageState = "pending"
     error: str = ""
+    began: str = ""
+    """When it, or its undo, was last begun (ISO 8601)."""
+    ended: str = ""
 
     @property
     def is_begun(self) -> bool:
@@ -130,9 +133,13 @@ class Journal:
         """Write the record; it is durable on return."""
         write_atomically(self.file, msgspec.json.format(msgspec.json.encode(self.record), indent=1) + b"\n")
 
-    def mark(self, name: str, state: StageState, error: str = "") -> None:
-        """Note how far a stage is, durably."""
+    def mark(self, name: str, state: StageState, error: str = "", *, at: str = "") -> None:
+        """Note how far a stage is, and since when, durably."""
         stage = self.stage(name)
+        is_begun = state in ("running", "undoing")
+        if is_begun or (state == "undone" and stage.state != "undoing"):
+            stage.began = at
+        stage.ended = "" if is_begun else at
         stage.state, stage.error = state, error
         self.save()
 

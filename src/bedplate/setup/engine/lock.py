@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,12 @@ import msgspec
 
 from bedplate.core import errors
 
-__all__ = ["Holder", "hold"]
+__all__ = ["Holder", "hold", "holder"]
 
 FILE = "lock"
+_ATTEMPTS = 10
+_APART_S = 0.02
+"""Whoever asks for the holder has the lock for a moment: that must not keep a run from beginning."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -27,6 +31,28 @@ class Holder(msgspec.Struct, frozen=True):
     pid: int
     since: str
     what: str
+    cluster: str = ""
+
+
+def holder(state: Path) -> Holder | None:
+    """Who runs now; None: nobody. Raises `Invalid` where that cannot be seen."""
+    try:
+        descriptor = os.open(state / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise errors.Invalid(f"the lock {state / FILE} cannot be read: {err.strerror}", hint="run as root") from err
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            return msgspec.json.decode(os.pread(descriptor, 65536, 0), type=Holder)
+        except (msgspec.MsgspecError, OSError):
+            return Holder(0, "", "a run that is just beginning")
+    else:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -41,17 +67,26 @@ def hold(state: Path, holder: Holder) -> Iterator[None]:
             f"the state folder {state} cannot be written: {err.strerror}", hint="run as root, or give --state DIR"
         ) from err
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _is_taken(descriptor):
             raise errors.Unavailable(
                 f"another setup is running: {_described(descriptor)}", hint="wait until it has ended"
-            ) from None
+            )
         _replace(descriptor, msgspec.json.encode(holder))
         yield
         _replace(descriptor, b"")
     finally:
         os.close(descriptor)
+
+
+def _is_taken(descriptor: int) -> bool:
+    for attempt in range(_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_APART_S if attempt + 1 < _ATTEMPTS else 0)
+        else:
+            return True
+    return False
 
 
 def _described(descriptor: int) -> str:

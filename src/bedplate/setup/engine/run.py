@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import signal
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,9 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.setup.engine import choices, order
 from bedplate.setup.engine.events import Began, Failed, Finished, Line, Message, Progress, StageBegan
-from bedplate.setup.engine.journal import Journal, Status
+from bedplate.setup.engine.journal import Journal, StageState, Status
 from bedplate.setup.engine.reporter import Reporter
+from bedplate.setup.engine.said import Said
 from bedplate.setup.engine.stage import Action, Context, Stage, StageFailed
 from bedplate.setup.engine.turns import Turns
 
@@ -45,6 +46,8 @@ class Run:
     chooser: choices.Chooser
     services: Any = None
     handles_signals: bool = True
+    said: Said | None = None
+    """Where what stages say is kept for those who are not at the terminal."""
     _tasks: dict[asyncio.Task[None], Stage] = field(default_factory=dict)
     _waiting: asyncio.Task[str | None] | None = None
     _signal: str = ""
@@ -119,7 +122,7 @@ class Run:
 
     def _start(self, stage: Stage, turns: Turns) -> None:
         was = self.journal.stage(stage.name).state
-        self.journal.mark(stage.name, "running")
+        self._mark(stage, "running")
         turns.begin(stage)
         context = self._context(stage, stage.run, functools.partial(turns.say, stage), is_resumed=was != "pending")
         self._tasks[asyncio.create_task(_perform(stage.run, context), name=stage.name)] = stage
@@ -131,9 +134,9 @@ class Run:
             else task.exception()
         )
         if error is None:
-            self.journal.mark(stage.name, "done")
+            self._mark(stage, "done")
             return None
-        self.journal.mark(stage.name, "failed", self.reporter.masker(str(error) or type(error).__name__))
+        self._mark(stage, "failed", self.reporter.masker(str(error) or type(error).__name__))
         return StageFailed(stage, error)
 
     async def _stop_all(self) -> None:
@@ -145,11 +148,23 @@ class Run:
                 self._finish(stage, task)
             self._tasks.clear()
 
-    def _context(self, stage: Stage, action: Action, say: Any, *, is_resumed: bool) -> Context:
+    def _mark(self, stage: Stage, state: StageState, error: str = "") -> None:
+        self.journal.mark(stage.name, state, error, at=self.clock.now().isoformat(timespec="milliseconds"))
+
+    def _keep(self, stage: Stage, text: str) -> None:
+        """Keep what a stage says at once, also of one whose turn to be printed has not come."""
+        if self.said is not None:
+            self.said.add(stage.name, self.reporter.masker(text))
+
+    def _context(self, stage: Stage, action: Action, say: Callable[[str], None], *, is_resumed: bool) -> Context:
+        def say_and_keep(text: str) -> None:
+            self._keep(stage, text)
+            say(text)
+
         return Context(
             answers=self.journal.record.answers,
             notes=self.journal.notes,
-            say=say,
+            say=say_and_keep,
             log=self.reporter.stage_log(_module(action)),
             clock=self.clock,
             services=self.services,
@@ -200,6 +215,9 @@ class Run:
         if not isinstance(cause, errors.BedplateError):
             text = f"{type(cause).__name__}: {text}"
         self.reporter.emit(Failed(stage.plugin, stage.name, text, failure.hint, mode))
+        self._keep(stage, f"Error: {text}")
+        if failure.hint:
+            self._keep(stage, f"  next: {failure.hint}")
         self.reporter.log("error", __name__, choices.formatted(cause))
 
     async def _inspect(self, failure: StageFailed, *, is_remote: bool) -> str | None:
@@ -252,9 +270,9 @@ class Run:
 
         if stage.undo is None:
             say(f"Warning: this stage has no undo; this stays: {stage.effects}" if stage.effects else "Nothing to undo")
-            self.journal.mark(stage.name, "undone")
+            self._mark(stage, "undone")
             return True
-        self.journal.mark(stage.name, "undoing")
+        self._mark(stage, "undoing")
         context = self._context(stage, stage.undo, say, is_resumed=True)
         task = asyncio.create_task(_perform(stage.undo, context), name=stage.name)
         self._tasks[task] = stage
@@ -269,7 +287,7 @@ class Run:
             return False
         error = task.exception()
         if error is None:
-            self.journal.mark(stage.name, "undone")
+            self._mark(stage, "undone")
             return True
         self._tell(StageFailed(stage, error), "undo")
         return False

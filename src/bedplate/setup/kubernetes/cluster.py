@@ -1,85 +1,57 @@
 """What stages do through the API server of the new cluster, and the administrator's kubeconfig that they do it with.
 
-In: settings and the folder of kubeconfigs. Out: Nodes before their kubelets start, applied manifests, nodes that are
-Ready. A kubelet whose Node is there already has its CSINode at the first try, and is Ready at once; one that has to
-register itself first tries again after 4 s, 23 s and two minutes.
+In: settings and the folder of kubeconfigs. Out: applied manifests, nodes that are Ready. Nodes are made before their
+kubelets start (`head/clusters/joining.py`): a kubelet whose Node is there already has its CSINode at the first try, and
+is Ready at once; one that has to register itself first tries again after 4 s, 23 s and two minutes.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import ipaddress
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from bedplate.api import core
 from bedplate.api.resources import NODES, ResourceRef, custom
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head.kubenodes import file_of
+from bedplate.head.schema.ranges import natural
 from bedplate.kube import Client, config
 from bedplate.kube.options import PatchType
 from bedplate.serving import issuing
 from bedplate.setup.engine.journal import write_atomically
-from bedplate.setup.kubernetes.settings import Settings
 
 __all__ = [
     "MANAGER",
-    "administrator",
+    "STRATEGIC",
     "apply",
     "authority",
     "connected",
     "kubeconfig",
-    "make_nodes",
+    "node_names",
     "remove_kubeconfig",
+    "until_gone",
     "until_ready",
     "write_kubeconfig",
 ]
 
 MANAGER = "cm-kubernetes-setup"
+STRATEGIC = PatchType.STRATEGIC
+"""How a part of a list is changed, by the names in it."""
 _LIFE = timedelta(days=3650)
-_GROUP = "kubeadm:cluster-admins"
 _POLL_S = 0.2
-_READY_S = 300.0
+_READY_S, _GONE_S = 300.0, 120.0
 _KIND_S = 20.0
 
 
 def authority(clock: Clock) -> issuing.Pair:
     """The certificate authority of a new cluster."""
     return issuing.Authority.create("kubernetes", clock.now(), _LIFE).pair
-
-
-def administrator(pair: issuing.Pair, server: str, cluster: str, clock: Clock) -> str:
-    """A kubeconfig of an administrator, whose certificate the cluster's authority issues."""
-    own = issuing.Authority.load(pair).issue(
-        "kubernetes-admin", clock.now(), _LIFE - timedelta(days=1), uses=(issuing.Use.CLIENT,), groups=(_GROUP,)
-    )
-
-    def data(content: bytes) -> str:
-        return base64.b64encode(content).decode()
-
-    user, name = "kubernetes-admin", f"kubernetes-admin@{cluster}"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": data(pair.certificate)}}
-        ],
-        "users": [
-            {
-                "name": user,
-                "user": {"client-certificate-data": data(own.certificate), "client-key-data": data(own.key)},
-            }
-        ],
-        "contexts": [{"name": name, "context": {"cluster": cluster, "user": user}}],
-        "current-context": name,
-    }
-    return yaml.safe_dump(document, sort_keys=False)
 
 
 def kubeconfig(folder: Path, cluster: str) -> Path:
@@ -110,19 +82,6 @@ async def connected(folder: Path, cluster: str) -> AsyncIterator[Client]:
     settings = config.load(kubeconfig(folder, cluster), environ={}).with_user_agent(MANAGER)
     async with Client(settings) as client:
         yield client
-
-
-async def make_nodes(client: Client, ranges: Mapping[str, ipaddress.IPv4Network], nodes: Iterable[str]) -> None:
-    """Nodes with their ranges of pod addresses, before their kubelets start; for one that is there its range."""
-    for name in nodes:
-        range_ = ranges.get(name)
-        spec = {"podCIDR": str(range_), "podCIDRs": [str(range_)]} if range_ is not None else {}
-        try:
-            await client.create(NODES, {"metadata": {"name": name}, "spec": spec}, field_manager=MANAGER)
-        except errors.AlreadyExists:
-            present = await client.get(NODES, name)
-            if spec and not present.spec.pod_cidr:
-                await client.patch(NODES, name, {"spec": spec}, field_manager=MANAGER)
 
 
 async def apply(client: Client, manifests: Iterable[Mapping[str, Any]], clock: Clock) -> None:
@@ -159,14 +118,49 @@ async def _ref(client: Client, manifest: Mapping[str, Any], clock: Clock) -> Res
         await clock.sleep(_POLL_S)
 
 
-async def until_ready(client: Client, settings: Settings, labels: Mapping[str, Iterable[str]], clock: Clock) -> None:
+async def node_names(client: Client) -> list[str]:
+    """The nodes of the cluster, as kubectl lists them."""
+    return sorted((node.metadata.name for node in (await client.list(NODES)).items), key=natural)
+
+
+async def _node(client: Client, name: str) -> core.Node | None:
+    try:
+        return await client.get(NODES, name)
+    except errors.NotFound:
+        return None
+
+
+async def until_gone(
+    folder: Path, cluster: str, names: Iterable[str], clock: Clock, waits: Callable[[], Awaitable[str]]
+) -> None:
+    """Wait until no Node of a cluster has one of these names; `waits` says what for. Raises `Unavailable` with those
+    that are still there after a while. The kubeconfig is read each time: it may name one of these nodes, and the head
+    then names another one."""
+    end_s, left = clock.monotonic() + _GONE_S, list(names)
+    while left:
+        try:
+            async with connected(folder, cluster) as client:
+                left = [name for name in left if await _node(client, name) is not None]
+                why = ""
+        except errors.Unavailable as err:
+            why = str(err)
+        if left and clock.monotonic() > end_s:
+            why = why or await waits()
+            raise errors.Unavailable(
+                f"{', '.join(left)} did not leave within {_GONE_S:g} s{f': {why}' if why else ''}",
+                hint="put the cause right, then resume: the head goes on by itself meanwhile",
+            )
+        if left:
+            await clock.sleep(_POLL_S)
+
+
+async def until_ready(client: Client, names: Iterable[str], labels: Mapping[str, Iterable[str]], clock: Clock) -> None:
     """Wait until every node is Ready and has its labels. Raises `Unavailable` with those that are not."""
-    end_s = clock.monotonic() + _READY_S
+    end_s, expected = clock.monotonic() + _READY_S, list(names)
     while True:
         late = []
-        nodes = {node.metadata.name: node for node in (await client.list(NODES)).items}
-        for name in settings.kubernetes_nodes:
-            node = nodes.get(name)
+        for name in expected:
+            node = await _node(client, name)
             if node is None:
                 late.append(f"{name} has not registered")
             elif not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):

@@ -11,7 +11,7 @@ from typing import Any
 from bedplate.setup.kubernetes.kubeadm import minor_of
 from bedplate.setup.kubernetes.settings import Settings
 
-__all__ = ["image", "manifests"]
+__all__ = ["image", "manifests", "updated"]
 
 _RELEASES = {33: "v1.12.0", 34: "v1.12.1", 35: "v1.13.1"}
 """What kubeadm of each minor release brings; later ones get that of the last."""
@@ -48,9 +48,17 @@ _RULES = [
 
 def image(settings: Settings) -> str:
     """The image for a release of Kubernetes."""
-    minor = minor_of(settings.version)
-    release = _RELEASES.get(minor) or _RELEASES[max(_RELEASES)]
-    return f"{settings.repository or _UPSTREAM}/coredns:{release}"
+    return f"{settings.repository or _UPSTREAM}/coredns:{_release(settings.version)}"
+
+
+def _release(version: str) -> str:
+    return _RELEASES.get(minor_of(version)) or _RELEASES[max(_RELEASES)]
+
+
+def updated(present: str, version: str) -> str:
+    """The image of another release of Kubernetes in place of the present one; one that somebody chose stays."""
+    name, _, tag = present.rpartition(":")
+    return f"{name}:{_release(version)}" if tag in _RELEASES.values() else present
 
 
 def manifests(settings: Settings) -> list[dict[str, Any]]:

@@ -13,16 +13,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bedplate.core import errors
+from bedplate.head.clusters import administrator
+from bedplate.head.clusters.joining import UNINITIALIZED, make_nodes
+from bedplate.head.clusters.membership import LIFECYCLE, MANAGED, allocate
 from bedplate.head.schema.kinds import Seed
 from bedplate.serving.issuing import Pair
 from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import checks, cluster, coredns, firewall, hardware, modules, nodes, objects
-from bedplate.setup.kubernetes.settings import Settings, allocate, known_ranges, of_answers
+from bedplate.setup.kubernetes import (
+    addons,
+    checks,
+    clouds,
+    cluster,
+    coredns,
+    firewall,
+    hardware,
+    modules,
+    nodes,
+    objects,
+)
+from bedplate.setup.kubernetes.settings import Settings, known_ranges, of_answers
 
 __all__ = ["PLUGIN", "folder_of", "stages"]
 
@@ -36,23 +47,28 @@ def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
     """What makes the cluster of the answers, in order."""
     initialized = ("Initialize Control Plane",)
     network = "Install Network Plugin"
-    joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", network)
+    joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", "Write Cloud Config", network)
     return [
         _stage("Check Nodes", checks.members, inputs="the state of the nodes"),
+        _stage("Check Add-ons", addons.check, inputs="manifests of add-ons"),
         _stage("Create Networks", _networks, _no_networks, effects="networks of pods and Services"),
         _stage("Create Etcd Cluster", _etcd, _no_etcd, effects="the etcd cluster"),
         _stage("Create Kube Cluster", _cluster, _no_cluster, effects="authority, kubeconfig, the Kubernetes cluster"),
+        _stage("Create Applications", addons.create, addons.withdraw, effects="app group system, label sets"),
         _stage("Assign Roles", _overlays, _no_overlays, effects="overlays; packages and services on nodes"),
         _stage("Initialize Control Plane", _init, _reset_first, effects="kubeadm init on the first control plane node"),
+        _stage("Write Cloud Config", _cloud, needs=initialized, undo=_gone, effects="settings of the cloud"),
         _stage("Install Cluster DNS", _dns, needs=initialized, undo=_gone, effects="CoreDNS"),
         _stage(network, _plugin, needs=initialized, undo=_gone, effects="the pod network"),
         _stage("Join Control Plane Nodes", _join_planes, _reset_planes, needs=initialized, effects="kubeadm join"),
         _stage("Join Worker Nodes", _join_workers, _reset_workers, needs=initialized, effects="kubeadm join"),
         _stage("Wait For Nodes", _ready, needs=joined, inputs="the conditions of the nodes"),
+        _stage("Wait For Applications", _applied, inputs="the applications of the cluster"),
         _stage("Check Hardware", _hardware, inputs="the capacity of the nodes"),
         _stage("Open Firewall Ports", _open, _close, effects="rows of the head node's firewall role"),
         _stage("Add Health Checks", _checks, _no_checks, effects="health checks"),
         _stage("Write Module File", _module, _no_module, effects="the environment module"),
+        _stage("Manage Nodes", _manage, _unmanage, effects="the head joins and drains nodes from here on"),
         _stage("Print Summary", _summary, inputs="the cluster"),
     ]
 
@@ -127,7 +143,7 @@ async def _cluster(context: Context, settings: Settings) -> None:
     own = objects.Secrets(*known)
     pair = Pair(own.authority.encode(), own.authority_key.encode())
     server = f"https://{settings.addresses[settings.first]}:{settings.port}"
-    config = cluster.administrator(pair, server, settings.name, context.clock)
+    config = administrator.text(pair, server, settings.name, context.clock.now())
     cluster.write_kubeconfig(folder_of(context), settings.name, config)
     obj = objects.cluster(settings, own, _ranges(context, settings))
     message = f"the Kubernetes cluster {settings.name}"
@@ -162,7 +178,8 @@ async def _no_overlays(context: Context, settings: Settings) -> None:
 async def _init(context: Context, settings: Settings) -> None:
     await nodes.kubeadm(context, [settings.first], "init", settings.name)
     async with cluster.connected(folder_of(context), settings.name) as client:
-        await cluster.make_nodes(client, _ranges(context, settings), settings.kubernetes_nodes)
+        taints = [UNINITIALIZED] if addons.of_answers(context.answers, settings).cloud else []
+        await make_nodes(client, _ranges(context, settings), settings.kubernetes_nodes, taints)
 
 
 async def _reset_first(context: Context, settings: Settings) -> None:
@@ -197,16 +214,22 @@ async def _plugin(context: Context, settings: Settings) -> None:
     if settings.cni == "bridge":
         context.say(f"Each node has a bridge, and routes to the pods of {len(settings.kubernetes_nodes) - 1} others")
         return
-    manifests = _manifests(Path(settings.cni_manifest))
+    manifests = addons.network(addons.of_answers(context.answers, settings), settings)
     async with cluster.connected(folder_of(context), settings.name) as client:
         await cluster.apply(client, manifests, context.clock)
 
 
-def _manifests(file: Path) -> list[dict[str, Any]]:
-    try:
-        return [each for each in yaml.safe_load_all(file.read_text()) if each]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise errors.Invalid(f"{file} cannot be read: {' '.join(str(err).split())}") from err
+async def _cloud(context: Context, settings: Settings) -> None:
+    chosen = addons.of_answers(context.answers, settings)
+    if not chosen.cloud:
+        context.say("There is no cloud controller manager")
+        return
+    async with cluster.connected(folder_of(context), settings.name) as client:
+        await cluster.apply(client, [clouds.config(chosen.cloud, chosen.cloud_config)], context.clock)
+
+
+async def _applied(context: Context, settings: Settings) -> None:
+    await addons.until_applied(context, settings.name)
 
 
 async def _gone(context: Context, settings: Settings) -> None:
@@ -219,7 +242,7 @@ async def _ready(context: Context, settings: Settings) -> None:
     labels = dict.fromkeys(settings.members.masters, plane) | {name: [f"{role}worker"] for name in settings.workers}
     has_daemon = context.services.data is not None
     async with cluster.connected(folder_of(context), settings.name) as client:
-        await cluster.until_ready(client, settings, labels if has_daemon else {}, context.clock)
+        await cluster.until_ready(client, settings.kubernetes_nodes, labels if has_daemon else {}, context.clock)
     context.say(f"{len(settings.kubernetes_nodes)} nodes are Ready")
 
 
@@ -267,8 +290,20 @@ async def _no_module(context: Context, settings: Settings) -> None:
     modules.remove(folder_of(context), settings.name)
 
 
+async def _manage(context: Context, settings: Settings) -> None:
+    message = f"the head joins and drains nodes of {settings.name}"
+    await nodes.set_extra(context, ("kubernetes", settings.name), LIFECYCLE, MANAGED, message)
+
+
+async def _unmanage(context: Context, settings: Settings) -> None:
+    message = f"the head leaves the nodes of {settings.name} alone"
+    await nodes.set_extra(context, ("kubernetes", settings.name), LIFECYCLE, None, message)
+
+
 async def _summary(context: Context, settings: Settings) -> None:
     for line in summary(settings, cluster.kubeconfig(folder_of(context), settings.name)):
+        context.say(line)
+    for line in addons.summary(addons.of_answers(context.answers, settings), settings):
         context.say(line)
 
 

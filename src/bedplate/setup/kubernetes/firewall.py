@@ -1,4 +1,4 @@
-"""Rows of the head node's firewall for a cluster: its API server, where it is exposed.
+"""Rows of the head node's firewall for a cluster: its API server and its ingress, where they are exposed.
 
 In: settings, the device of the head node. Out: the device with rows added or taken away; other rows stay as they are,
 in their order. A head node without the role `firewall` lets everything in, and needs no rows.
@@ -12,6 +12,7 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.setup.engine.stage import Context
 from bedplate.setup.kubernetes import nodes
+from bedplate.setup.kubernetes.addons import Addons, of_answers
 from bedplate.setup.kubernetes.settings import Settings
 
 __all__ = ["close_ports", "open_ports", "rows", "with_rows", "without_rows"]
@@ -21,19 +22,27 @@ def _mark(cluster: str) -> str:
     return f"Kubernetes '{cluster}' "
 
 
-def rows(settings: Settings) -> list[dict[str, Any]]:
+def rows(settings: Settings, addons: Addons | None = None) -> list[dict[str, Any]]:
     """The rows of a cluster. Pure."""
     if not settings.is_exposed:
         return []
+    ports = {"API server": settings.port}
+    if addons is not None and addons.has_ingress:
+        ports |= {"Ingress HTTP": addons.ingress.http_port, "Ingress HTTPS": addons.ingress.https_port}
+        ports |= {"Ingress on 443": 443} if addons.is_on_443 else {}
+    return [_row(settings.name, what, port) for what, port in ports.items()]
+
+
+def _row(cluster: str, what: str, port: int) -> dict[str, Any]:
     values = {
         "action": "ACCEPT",
         "network": "net",
-        "port": str(settings.port),
+        "port": str(port),
         "protocol": "TCP",
         "destination": "fw",
-        "description": f"{_mark(settings.name)}API server",
+        "description": f"{_mark(cluster)}{what}",
     }
-    return [{"type": "OpenPort", "values": values}]
+    return {"type": "OpenPort", "values": values}
 
 
 def without_rows(children: dict[str, Any], cluster: str) -> dict[str, Any]:
@@ -46,12 +55,12 @@ def without_rows(children: dict[str, Any], cluster: str) -> dict[str, Any]:
     return new
 
 
-def with_rows(children: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def with_rows(children: dict[str, Any], settings: Settings, addons: Addons | None = None) -> dict[str, Any]:
     """What a device has below it, with the rows of a cluster at the end of its firewall's. Pure."""
     new = without_rows(children, settings.name)
     role = new.get("roles", {}).get("firewall")
     if role is not None:
-        role.setdefault("children", {}).setdefault("open_ports", []).extend(rows(settings))
+        role.setdefault("children", {}).setdefault("open_ports", []).extend(rows(settings, addons))
     return new
 
 
@@ -66,7 +75,8 @@ async def open_ports(context: Context, settings: Settings) -> None:
     if "firewall" not in device.children.get("roles", {}):
         context.say(f"{settings.head} has no role firewall; nothing is closed")
         return
-    await _write(context, device, with_rows(device.children, settings), "open ports")
+    addons = of_answers(context.answers, settings)
+    await _write(context, device, with_rows(device.children, settings, addons), "open ports")
 
 
 async def close_ports(context: Context, cluster: str) -> int:

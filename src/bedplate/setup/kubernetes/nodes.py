@@ -6,6 +6,7 @@ before, so that an interrupted run knows what is its own, and undoing it takes n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,14 +15,32 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.setup.engine.stage import Context
 
-__all__ = ["adopt", "commit", "create", "find", "head_of", "kubeadm", "withdraw"]
+__all__ = [
+    "MAY_BE_DOWN",
+    "adopt",
+    "applied",
+    "commit",
+    "create",
+    "down",
+    "find",
+    "head_of",
+    "is_under_way",
+    "kubeadm",
+    "set_extra",
+    "whole",
+    "withdraw",
+]
 
 _POLL_S = 0.1
 _APPLY_S, _KUBEADM_S = 300.0, 1200.0
 _TAKEN_S = 60.0
+_LOOK_EVERY = 20
 _MADE, _FOUND = "made", "found"
 _OVER = ("done", "failed", "expired")
+MAY_BE_DOWN = "nodes may be down"
+"""The note of a run that does not wait for nodes that are down: the head has them do their part when they are back."""
 
+Action = Literal["init", "join", "reset", "upgrade-check", "upgrade-apply", "upgrade-node"]
 Place = tuple[str, str]
 """Mode and key of an object."""
 
@@ -66,8 +85,8 @@ async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], me
     for (mode, key), obj in objects.items():
         present = await find(head, mode, key)
         if present is not None and (mode, key) not in own:
-            originals[f"{mode}/{key}"] = _whole(present)
-        if present is None or _whole(present) != _complete(obj):
+            originals[f"{mode}/{key}"] = whole(present)
+        if present is None or whole(present) != _complete(obj):
             base = present.revision if present is not None else None
             edits.append(headapi.Edit(mode=mode, key=key, base=base, object=dict(obj)))
     context.notes[_FOUND] = originals
@@ -75,7 +94,8 @@ async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], me
     await commit(context, edits, message)
 
 
-def _whole(obj: headapi.Object) -> dict[str, Any]:
+def whole(obj: headapi.Object) -> dict[str, Any]:
+    """An object as an edit has it."""
     return {"type": obj.type, "values": obj.values, "extras": obj.extras, "children": obj.children}
 
 
@@ -90,7 +110,7 @@ async def withdraw(context: Context, places: Iterable[Place], message: str) -> N
     head, edits = head_of(context), []
     for mode, key in chosen:
         present, before = await find(head, mode, key), context.notes.get(_FOUND, {}).get(f"{mode}/{key}")
-        if present is not None and _whole(present) != before:
+        if present is not None and whole(present) != before:
             edits.append(headapi.Edit(mode=mode, key=key, base=present.revision, object=before))
     await commit(context, edits, message)
     context.notes[_MADE] = [place for place in own if place not in chosen]
@@ -105,14 +125,33 @@ async def commit(context: Context, edits: Sequence[headapi.Edit], message: str) 
         number = revision.number if revision is not None else (await head.whoami()).revision
     else:
         number = (await head.whoami()).revision
-    await _applied(context, head, number)
+    await applied(context, number)
 
 
-async def _applied(context: Context, head: HeadClient, number: int) -> None:
+async def set_extra(context: Context, place: Place, name: str, text: str | None, message: str) -> None:
+    """Give an object that is there an extra parameter, or take it away."""
+    present = await find(head_of(context), *place)
+    if present is None or present.extras.get(name) == text:
+        return
+    extras = {key: value for key, value in present.extras.items() if key != name}
+    obj = {**whole(present), "extras": extras if text is None else {**extras, name: text}}
+    await commit(context, [headapi.Edit(mode=place[0], key=place[1], base=present.revision, object=obj)], message)
+
+
+async def down(context: Context, names: Sequence[str]) -> list[headapi.NodeState]:
+    """Those of the nodes that do not report."""
+    return [node for node in await head_of(context).nodes(names) if node.state != "UP"] if names else []
+
+
+async def applied(context: Context, number: int) -> None:
+    """Wait until the nodes that a revision means something to have applied it. Raises `Unavailable` with the others."""
+    head = head_of(context)
     end_s = context.clock.monotonic() + _APPLY_S
     while True:
         progress = await head.progress(number)
         late = progress.nodes
+        if context.notes.get(MAY_BE_DOWN):
+            late = [node for node in late if node.state not in ("DOWN", "UNKNOWN")]
         if progress.is_settled or not late:
             break
         if context.clock.monotonic() > end_s:
@@ -126,19 +165,35 @@ async def _applied(context: Context, head: HeadClient, number: int) -> None:
         )
 
 
-async def kubeadm(
-    context: Context, nodes: Sequence[str], action: Literal["init", "join", "reset"], cluster: str
-) -> None:
-    """Have kubeadm run on nodes, all at once, and wait for its end. Raises `Terminal` with what it said."""
+def is_under_way(item: headapi.ErrandState, work: headapi.Kubeadm) -> bool:
+    """Whether a node does that very thing now. Pure."""
+    is_same = (item.action, item.cluster, item.version) == (work.action, work.cluster, work.version)
+    return item.kind == "kubeadm" and item.state == "accepted" and is_same
+
+
+async def kubeadm(context: Context, nodes: Sequence[str], action: Action, cluster: str, version: str = "") -> None:
+    """Have kubeadm run on nodes, all at once, and wait for its end. What a run that was killed asked for, and what is
+    still being done, is not asked for again. Raises `Terminal` with what kubeadm said."""
     if not nodes:
         return
     head = head_of(context)
-    work = headapi.Kubeadm(action=action, cluster=cluster)
-    asked = {item.id: item.node for item in await head.ask_errand(nodes, "kubeadm", lasts_s=_TAKEN_S, kubeadm=work)}
+    work = headapi.Kubeadm(action=action, cluster=cluster, version=version)
+    asked = {item.id: item.node for item in await head.errands(nodes) if is_under_way(item, work)}
+    rest = [node for node in nodes if node not in asked.values()]
+    if rest:
+        fresh = await head.ask_errand(rest, "kubeadm", lasts_s=_TAKEN_S, kubeadm=work)
+        asked |= {item.id: item.node for item in fresh}
     told: dict[str, str] = {}
     end_s = context.clock.monotonic() + _KUBEADM_S
-    while True:
+    for turn in itertools.count():
         states = [item for item in await head.errands(nodes) if item.id in asked]
+        if context.notes.get(MAY_BE_DOWN) and turn % _LOOK_EVERY == _LOOK_EVERY - 1:
+            away = {node.node for node in await down(context, nodes)}
+            for item in states:
+                if item.node in away and item.state not in _OVER:
+                    context.say(f"Warning: {item.node} went down; it is not waited for")
+                    asked.pop(item.id)
+            states = [item for item in states if item.id in asked]
         for item in states:
             if item.text and told.get(item.id) != item.text:
                 told[item.id] = item.text

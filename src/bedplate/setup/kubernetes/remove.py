@@ -15,6 +15,7 @@ from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Tree, resolve
 from bedplate.head.affected import members
+from bedplate.head.clusters.membership import LIFECYCLE
 from bedplate.head.schema.ranges import natural
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import cluster, firewall, modules, nodes, objects
@@ -23,6 +24,7 @@ from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 __all__ = ["Remains", "remains", "stages"]
 
 _REMAINS = "removed nodes"
+_DOWN = "nodes that were down"
 
 
 class Remains(NamedTuple):
@@ -106,6 +108,7 @@ async def _with_remains(cluster: str, step: Step, context: Context) -> None:
 
 async def _get(context: Context, left: Remains) -> None:
     context.notes[_REMAINS] = len(left.nodes) + len(left.others)
+    context.notes[nodes.MAY_BE_DOWN] = True
 
 
 async def _exists(context: Context, left: Remains) -> None:
@@ -120,6 +123,11 @@ async def _exists(context: Context, left: Remains) -> None:
 async def _find(context: Context, left: Remains) -> None:
     for overlay in left.overlays:
         context.say(f"Overlay {overlay}")
+    away = await nodes.down(context, [*left.nodes, *left.others])
+    context.notes[_DOWN] = [node.node for node in away]
+    for node in away:
+        heard = f", last heard of {node.heard}" if node.heard else ""
+        context.say(f"Warning: {node.node} is {node.state}{heard}: it is not waited for")
 
 
 async def _find_files(context: Context, left: Remains) -> None:
@@ -153,13 +161,17 @@ async def _checks(context: Context, left: Remains) -> None:
 
 
 async def _roles(context: Context, left: Remains) -> None:
-    """kubeadm is run while it is still there."""
-    await nodes.kubeadm(context, left.nodes, "reset", left.cluster)
+    """kubeadm is run while it is still there. Who is down keeps its files until it is back and was reset."""
+    message = f"the Kubernetes cluster {left.cluster} is being removed"
+    await nodes.set_extra(context, ("kubernetes", left.cluster), LIFECYCLE, None, message)
+    away = {node.node for node in await nodes.down(context, left.nodes)}
+    context.notes[_DOWN] = sorted({*context.notes.get(_DOWN, []), *away}, key=natural)
+    await nodes.kubeadm(context, [name for name in left.nodes if name not in away], "reset", left.cluster)
     head, edits = nodes.head_of(context), []
     for name in left.overlays:
         obj = await head.get("configurationoverlay", name)
         children = {kind: below for kind, below in obj.children.items() if kind != "roles"}
-        whole = {"type": obj.type, "values": obj.values, "extras": obj.extras, "children": children}
+        whole = {**nodes.whole(obj), "children": children}
         edits.append(headapi.Edit(mode="configurationoverlay", key=name, base=obj.revision, object=whole))
     await nodes.commit(context, edits, f"no roles of the Kubernetes cluster {left.cluster}")
 
@@ -201,6 +213,11 @@ async def _cluster(context: Context, left: Remains) -> None:
 
 async def _summary(context: Context, left: Remains) -> None:
     context.say(f"The cluster {left.cluster} is removed; installed packages that were there before it stay.")
+    for name in context.notes.get(_DOWN, []):
+        context.say(
+            f"Warning: {name} was down: its kubelet, containers, etcd data and files of the cluster are still on it. "
+            "The head resets it as soon as it is back (cmsh: device status shows it as held until then)"
+        )
 
 
 async def _clear(context: Context, name: str, values: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ In: complete answers and the tree of the head. Out: one frozen value that all st
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from bedplate.head.schema import ranges
 from bedplate.lab import versions
 from bedplate.setup.answers import fitting, networks, site
 
-__all__ = ["Chosen", "Settings", "allocate", "known_ranges", "of_answers"]
+__all__ = ["Chosen", "Settings", "known_ranges", "of_answers"]
 
 _LOCAL = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "master", "localhost")
 
@@ -144,24 +144,6 @@ def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
 def _chosen(part: Mapping[str, Any]) -> Chosen:
     names = {name for key in ("nodes", "head_nodes") for text in part.get(key, ()) for name in ranges.expand(text)}
     return Chosen(tuple(sorted(names, key=ranges.natural)), tuple(part.get("categories", ())))
-
-
-def allocate(
-    pods: ipaddress.IPv4Network, mask: int, nodes: Sequence[str], known: Mapping[str, ipaddress.IPv4Network]
-) -> dict[str, ipaddress.IPv4Network]:
-    """A range of pod addresses for each node; who has one keeps it, and none is given twice. Raises `Invalid`."""
-    kept = {node: known[node] for node in nodes if node in known}
-    free = (range_ for range_ in pods.subnets(new_prefix=mask) if range_ not in set(kept.values()))
-    allocated = {}
-    for node in nodes:
-        range_ = kept.get(node) or next(free, None)
-        if range_ is None:
-            raise errors.Invalid(
-                f"the pod network {pods} has no range of {mask} bits left for {node}",
-                hint="choose a larger pod network, or more netmask bits for each node",
-            )
-        allocated[node] = range_
-    return allocated
 
 
 def known_ranges(tree: Tree, cluster: str) -> dict[str, ipaddress.IPv4Network]:

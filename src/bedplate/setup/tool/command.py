@@ -15,7 +15,7 @@ import click
 
 import bedplate
 from bedplate.core import errors, logging
-from bedplate.setup.tool.flags import ACTION_FLAGS, DEPLOY, FLAGS, GROUPS, by_name
+from bedplate.setup.tool.flags import ACTION_FLAGS, CARE, DEPLOY, FLAGS, GROUPS, by_name
 
 __all__ = ["PROGRAM", "TITLE", "action_of", "command"]
 
@@ -29,7 +29,15 @@ Examples:
   cm-kubernetes-setup -c answers.yaml --plan                       show what would be done
   cm-kubernetes-setup --resume                                     continue after an interruption
   cm-kubernetes-setup --undo                                       take back what an interrupted run did
+  cm-kubernetes-setup --add-nodes node004,node[010-019]            add workers to the only cluster
+  cm-kubernetes-setup --remove-nodes node004                       drain it, reset it, take it out
   cm-kubernetes-setup --add-user alice --role view
+  cm-kubernetes-setup --pull --images nginx,busybox --nodes node00[1-3]
+  cm-kubernetes-setup --update-addons                              bring the manifests of this release
+  cm-kubernetes-setup --upgrade 1.35 --plan                        show which node is upgraded when
+  cm-kubernetes-setup --configure-ingress --trusted-domains example.com,*.apps.example.com
+  cm-kubernetes-setup --etcd-snapshot /backup/etcd.db
+  cm-kubernetes-setup --etcd-restore /backup/etcd.db --yes-i-really-mean-it
   cm-kubernetes-setup --remove --cluster default --yes-i-really-mean-it
   export KUBECONFIG=$(cm-kubernetes-setup --kubeconfig-of default)
 
@@ -124,10 +132,22 @@ def _performer(action: str) -> Callable[[str, Mapping[str, Any]], int]:
         from bedplate.setup.tool import listings
 
         return lambda action, values: asyncio.run(listings.operators(values))
+    if action == "pull":
+        from bedplate.setup.tool import pulls
+
+        return lambda action, values: asyncio.run(pulls.perform(values))
+    if action == "update-addons":
+        from bedplate.setup.tool import updates
+
+        return lambda action, values: asyncio.run(updates.perform(values))
     if action in (by_name()["cluster-kubeconfig"].actions or ()):
         from bedplate.setup.tool import people
 
         return people.perform
+    if action in CARE:
+        from bedplate.setup.tool import caretaking
+
+        return lambda action, values: asyncio.run(caretaking.perform(action, values))
     return _operate
 
 

@@ -25,7 +25,13 @@ GROUPS = (
     "user management",
     "backup or restore Permission Manager user configurations",
     "list available operators",
+    "update kubernetes addons",
+    "upgrading Kubernetes clusters",
     "removing Kubernetes clusters",
+    "pulling images to the nodes",
+    "docker.io",
+    "ingress certificate",
+    "certificates and etcd snapshots",
     "kubeadm",
     "containerd",
     "advanced",
@@ -36,7 +42,15 @@ DEPLOY = "deploy"
 PEOPLE_WRITE = ("add-user", "modify-user")
 _BACKUPS = ("backup-permissions", "restore-permissions")
 PEOPLE = (*PEOPLE_WRITE, "remove-user", "list-users", "get-user", "renew-user", *_BACKUPS)
-RUNS = (DEPLOY, "remove", "resume", "undo")
+NODES = ("add-nodes", "remove-nodes")
+CLUSTERS = ("update-addons", "pull")
+"""Actions on a cluster that is there."""
+_INGRESS, _RESTORE = "configure-ingress", "etcd-restore"
+_ASKED = ("etcd-snapshot", "etcd-snapshots", "certificates", "renew-certificates")
+CARE = (_INGRESS, _RESTORE, *_ASKED)
+"""Actions for running clusters."""
+STARTS = (DEPLOY, "upgrade", "remove", *NODES, _INGRESS, _RESTORE)
+RUNS = (*STARTS, "resume", "undo")
 """Actions that run stages."""
 
 _path = click.Path(path_type=pathlib.Path, dir_okay=False)
@@ -121,6 +135,88 @@ def _users() -> tuple[Flag, ...]:
     )
 
 
+def _pulls() -> tuple[Flag, ...]:
+    group, pull = "pulling images to the nodes", ("pull",)
+    return (
+        Flag("pull", group, "Pull images to nodes of a cluster, through their agents.", is_action=True),
+        Flag("images", group, "The images, with commas.", str, "IMAGES", pull),
+        Flag("nodes", group, "Nodes, with commas, or ranges. [default: all of the cluster]", str, "NODES", pull),
+        Flag("node-selector", group, "Only nodes with these labels: a=b, a==b, a!=b, with commas.", str, "QUERY", pull),
+        Flag("pull-registry-server", group, "The registry that the login is for.", str, "HOST[:PORT]", pull),
+        Flag("pull-registry-username", group, "The user of that registry.", str, "USER", pull),
+        Flag("pull-registry-password", group, "Its password; - reads it from standard input.", str, "PASSWORD", pull),
+        Flag("docker-io-username", "docker.io", "The user of Docker Hub.", str, "USER", pull),
+        Flag("docker-io-password", "docker.io", "Its password; - reads it from standard input.", str, "PASSWORD", pull),
+    )
+
+
+def _upgrades() -> tuple[Flag, ...]:
+    group = "upgrading Kubernetes clusters"
+    drained = ("upgrade", "resume")
+    return (
+        Flag("upgrade", group, "Upgrade a cluster, node by node, as 1.35 or 1.35.4.", str, "VERSION", is_action=True),
+        Flag("batch", group, "Workers that are upgraded together. [default: 1]", _batch, "N", ("upgrade",)),
+        Flag("delete-emptydir-data", group, "Drain pods although they lose their emptyDir volumes.", None, "", drained),
+        Flag("delete-unmanaged-pods", group, "Drain pods that no controller makes again.", None, "", drained),
+        Flag("disable-eviction", group, "Delete pods whose disruption budget does not let them go.", None, "", drained),
+        Flag(
+            "drain-timeout",
+            group,
+            "How long to wait for the pods of a node. [default: 300]",
+            _seconds,
+            "SECONDS",
+            drained,
+        ),
+    )
+
+
+def _cares() -> tuple[Flag, ...]:
+    ingress, group = "ingress certificate", "certificates and etcd snapshots"
+    pair = "Certificate of the ingress, PEM, with its chain. [default: one is made, by an authority of its own]"
+    return (
+        Flag("configure-ingress", ingress, "Give the ingress of a cluster its certificate.", is_action=True),
+        Flag("certificate", ingress, pair, _path, "FILE", (_INGRESS,)),
+        Flag("certificate-key", ingress, "Its key.", _path, "FILE", (_INGRESS,)),
+        Flag(
+            "trusted-domains",
+            ingress,
+            "Names of the certificate that is made, with commas. [default: those of the cluster]",
+            str,
+            "NAMES",
+            (_INGRESS,),
+        ),
+        Flag(
+            "pki",
+            ingress,
+            "Folder with a folder of certificates for each cluster. [default: /etc/kubernetes/pki]",
+            _folder,
+            "DIR",
+            (_INGRESS,),
+        ),
+        Flag("certificates", group, "Show when the certificates of a cluster's nodes end.", is_action=True),
+        Flag("renew-certificates", group, "Renew those that kubeadm issued.", is_action=True),
+        Flag(
+            "etcd-snapshot",
+            group,
+            "Take a snapshot of etcd, check it, and copy it to FILE; it is kept on the head in any case.",
+            str,
+            "[FILE]",
+            is_action=True,
+            is_bare=True,
+        ),
+        Flag("etcd-snapshots", group, "Show the snapshots of a cluster.", is_action=True),
+        Flag(
+            "etcd-restore",
+            group,
+            "Put a snapshot, a file or one of --etcd-snapshots, in the place of etcd's data; undone if it fails.",
+            str,
+            "FILE",
+            is_action=True,
+        ),
+    )
+
+
+_batch = click.IntRange(1, 1000)
 _days = click.IntRange(1, 3650)
 _seconds = click.FloatRange(1, 3600)
 _SIGNING = ("add-user", "renew-user")
@@ -135,10 +231,10 @@ FLAGS: tuple[Flag, ...] = (
         "Name of the cluster. [default: the only one]",
         str,
         "NAME",
-        (DEPLOY, "remove", "resume", "undo", "list-operators", *PEOPLE),
+        (*RUNS, "list-operators", *CLUSTERS, *PEOPLE, *_ASKED),
     ),
     Flag("config", "common", "Answers, in YAML: run without questions.", _path, "FILE", (DEPLOY,), letter="c"),
-    Flag("plan", "common", "Print the stages of the run, and run none.", None, "", (DEPLOY, "remove")),
+    Flag("plan", "common", "Print the stages of the run, and run none.", None, "", STARTS),
     Flag("resume", "common", "Continue a run that was interrupted or failed.", is_action=True),
     Flag("undo", "common", "Take back what such a run did.", is_action=True),
     Flag("url", "common", "URL of a head; repeat it for every head of the site.", str, "URL", is_multiple=True),
@@ -176,6 +272,15 @@ FLAGS: tuple[Flag, ...] = (
         "CLUSTER",
         is_action=True,
     ),
+    Flag(
+        "add-nodes",
+        _INSTALL,
+        "Add nodes to a cluster: names and ranges such as node[004-006], with commas.",
+        str,
+        "NODES",
+        is_action=True,
+    ),
+    Flag("control-plane", _INSTALL, "Add them as control plane nodes.", None, "", ("add-nodes",)),
     *_users(),
     Flag(
         "backup-permissions",
@@ -199,15 +304,32 @@ FLAGS: tuple[Flag, ...] = (
         "Show operators, and whether their API is available.",
         is_action=True,
     ),
+    Flag(
+        "update-addons",
+        "update kubernetes addons",
+        "Bring the manifests of this release to the applications of a cluster, and show what changed.",
+        is_action=True,
+    ),
+    *_upgrades(),
     Flag("remove", "removing Kubernetes clusters", "Remove a cluster.", is_action=True),
     Flag(
         "yes-i-really-mean-it",
         "removing Kubernetes clusters",
-        "Mandatory with --remove.",
+        "Mandatory with --remove and --etcd-restore.",
         None,
         "",
-        ("remove",),
+        ("remove", _RESTORE),
     ),
+    Flag(
+        "remove-nodes",
+        "removing Kubernetes clusters",
+        "Drain nodes and take them out of a cluster.",
+        str,
+        "NODES",
+        is_action=True,
+    ),
+    *_pulls(),
+    *_cares(),
     Flag("kubeadm-image-repository", "kubeadm", "Where kubeadm takes images from.", str, "REPOSITORY", (DEPLOY,)),
     Flag("containerd-sandbox-image", "containerd", "The image of pod sandboxes.", str, "IMAGE", (DEPLOY,)),
     Flag("verbose", "advanced", "Log more, and show tracebacks.", letter="v"),
@@ -219,7 +341,14 @@ FLAGS: tuple[Flag, ...] = (
         "",
         (DEPLOY,),
     ),
-    Flag("json", "advanced", "Print JSON, one object in each line.", None, "", (*RUNS, *PEOPLE, "list-operators")),
+    Flag(
+        "json",
+        "advanced",
+        "Print JSON, one object in each line.",
+        None,
+        "",
+        (*RUNS, *PEOPLE, *CLUSTERS, "list-operators", "etcd-snapshot", "etcd-snapshots", "certificates"),
+    ),
     Flag(
         "output-remote-execution-runner",
         "advanced",
@@ -234,7 +363,7 @@ FLAGS: tuple[Flag, ...] = (
         "What to do after a critical error: debug, remotedebug, undo or abort. [default: ask]",
         click.Choice(ACTIONS),
         "ACTION",
-        (DEPLOY, "remove", "resume"),
+        (*STARTS, "resume"),
     ),
     Flag(
         "allow-running-from-secondary",

@@ -16,7 +16,7 @@ from bedplate.core import errors, extras
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import targets, usersettings
 
-__all__ = ["Reached", "check_standing", "reach", "state_folder"]
+__all__ = ["Reached", "check_standing", "cluster_of", "reach", "state_folder"]
 
 _SYSTEM = pathlib.Path("/var/lib/bedplate-setup")
 _FOLDER = "setup"
@@ -48,6 +48,18 @@ async def reach(values: Mapping[str, Any]) -> AsyncIterator[Reached]:
     async with targets.reach(chosen, say) as reached:
         await reached.backend.catch_up()
         yield Reached(reached.backend, chosen.data)
+
+
+def cluster_of(values: Mapping[str, Any], backend: Backend, hint: str = "name one with --cluster") -> str:
+    """The cluster that --cluster names, or the only one. Raises `NotFound`, `Invalid`."""
+    clusters = sorted(backend.tree.mode("kubernetes"))
+    given = str(values["cluster"] or "")
+    if given and given not in clusters:
+        raise errors.NotFound(f"there is no cluster {given!r}", hint=f"clusters: {', '.join(clusters) or 'none'}")
+    if not given and len(clusters) != 1:
+        told = f"there are several clusters: {', '.join(clusters)}" if clusters else "there is no cluster"
+        raise errors.Invalid(told, hint=hint)
+    return given or clusters[0]
 
 
 def state_folder(given: pathlib.Path | None, data: pathlib.Path | None) -> pathlib.Path:

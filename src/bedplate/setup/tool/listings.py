@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from bedplate.core import errors
 from bedplate.core.clock import SystemClock
 from bedplate.setup.answers.declaration import minors
 from bedplate.setup.engine.events import Output
@@ -70,13 +69,7 @@ async def operators(values: Mapping[str, Any]) -> int:
 async def _of_head(values: Mapping[str, Any], reached: heads.Reached) -> Any:
     from bedplate.setup.kubernetes.kubeconfig import path_of
 
-    clusters = sorted(reached.backend.tree.mode("kubernetes"))
-    name = values["cluster"] or (clusters[0] if len(clusters) == 1 else "")
-    if not name:
-        raise errors.Invalid(
-            f"there are several clusters: {', '.join(clusters)}" if clusters else "there is no cluster",
-            hint="name one with --cluster, or give --cluster-kubeconfig FILE",
-        )
+    name = heads.cluster_of(values, reached.backend, "name one with --cluster, or give --cluster-kubeconfig FILE")
     return await path_of(reached.backend, name, reached.data)
 
 

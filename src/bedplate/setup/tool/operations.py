@@ -1,4 +1,4 @@
-"""Deploy, remove, resume and undo: from the flags to stages, run by the engine under the lock of the state folder.
+"""Deploy, upgrade, remove, resume and undo: from the flags to stages, run by the engine under the state folder's lock.
 
 In: the flags. Out: what the run prints, its journal, its exit code. What stages do is in `bedplate.setup.kubernetes`;
 which of them there are is decided from the answers, which the journal keeps, so that a run that is resumed has the
@@ -16,6 +16,7 @@ from typing import Any
 import bedplate
 from bedplate.core import errors, extras
 from bedplate.core.clock import Clock, SystemClock
+from bedplate.head.schema import ranges
 from bedplate.setup import prechecks
 from bedplate.setup.answers import aliases, declaration, document, fitting
 from bedplate.setup.answers import site as sites
@@ -24,11 +25,12 @@ from bedplate.setup.engine.events import Line, Output
 from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinished, write_atomically
 from bedplate.setup.engine.reporter import Reporter
 from bedplate.setup.engine.run import EXIT_CODES, Run
+from bedplate.setup.engine.said import Said
 from bedplate.setup.engine.stage import Stage
 from bedplate.setup.services import Services
-from bedplate.setup.tool import heads, output
+from bedplate.setup.tool import caretaking, heads, output
 
-__all__ = ["Another", "perform"]
+__all__ = ["Another", "perform", "sole", "stamped"]
 
 TITLE = "Kubernetes Setup"
 _OVERRIDES = {
@@ -84,6 +86,12 @@ class Operation:
                         return await self._deploy(reporter, reached, site, answers)
                     case "remove":
                         return await self._remove(reporter, reached, site)
+                    case "add-nodes" | "remove-nodes":
+                        return await self._change(action, reporter, reached, site)
+                    case "upgrade":
+                        return await self._upgrade(reporter, reached, site)
+                    case "configure-ingress" | "etcd-restore":
+                        return await self._care(action, reporter, reached)
                     case _:
                         return await self._go_on(action, reporter, reached, site)
 
@@ -118,7 +126,7 @@ class Operation:
         if outcome.action not in ("deploy", "save"):
             # Not within this loop, and with the head closed: the other actions open what they need.
             raise Another(outcome.action)
-        answers = _stamped(outcome.answers, self._clock)
+        answers = stamped(outcome.answers, self._clock)
         saved = aliases.aliased(answers, site) if self._values["store_name_aliases"] else answers
         write_atomically(pathlib.Path(outcome.file), document.save(saved).encode())
         reporter.emit(Line(f"The answers are in {outcome.file}"))
@@ -146,7 +154,7 @@ class Operation:
         cluster = answers["kubernetes"]["name"]
         self._refuse_unfinished(cluster)
         fitting.check(answers, site, given.lines, str(self._values["config"] or "the answers"))
-        answers = _stamped(answers, self._clock)
+        answers = stamped(answers, self._clock)
         stages = deployment(answers, site)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
@@ -164,12 +172,65 @@ class Operation:
 
     async def _remove(self, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
         half = [journal.record.cluster for journal in unfinished(self._state)]
-        cluster = _sole(self._values["cluster"], sorted({*site.clusters, *half}), "remove")
+        cluster = sole(self._values["cluster"], sorted({*site.clusters, *half}), "remove")
         answers = {"cluster": cluster}
         stages = removal(cluster)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
         return await self._run("remove", cluster, stages, answers, reporter, reached)
+
+    # Adding and removing nodes
+
+    async def _change(self, action: str, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
+        cluster = sole(self._values["cluster"], sorted(site.clusters), action.replace("-", " "))
+        self._refuse_unfinished(cluster)
+        try:
+            names = ranges.expand(self._values[action.replace("-", "_")])
+        except ValueError as err:
+            raise errors.Invalid(f"--{action}: {err}", hint="write names and ranges, as node[004-006],node010") from err
+        if not names:
+            raise errors.Invalid(
+                f"--{action}: no node is given", hint="write names and ranges, as node[004-006],node010"
+            )
+        answers: dict[str, Any] = {"cluster": cluster, "nodes": list(names)}
+        if action == "add-nodes":
+            answers["control_plane"] = bool(self._values["control_plane"])
+        stages = stages_of(action, answers, site)
+        if self._values["plan"]:
+            return _print_plan(reporter, stages)
+        return await self._run(action, cluster, stages, answers, reporter, reached)
+
+    # Upgrading
+
+    async def _upgrade(self, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
+        from bedplate.setup.tool import upgrading
+
+        version = upgrading.target(self._values)
+        cluster = sole(self._values["cluster"], sorted(site.clusters), "upgrade")
+        self._refuse_unfinished(cluster)
+        folder = reached.data or self._state / cluster
+        seen = await upgrading.look(reached.backend.tree, cluster, version, folder, self._values, self._clock)
+        stages = upgrading.stages(seen.answers)
+        if self._values["plan"] or not seen.has_work:
+            reporter.emit(Output("\n".join(seen.lines)))
+            if self._values["plan"] and seen.has_work:
+                _print_plan(reporter, stages)
+            return 1 if self._values["plan"] and seen.is_blocked else 0
+        return await self._run("upgrade", cluster, stages, seen.answers, reporter, reached)
+
+    # Caring
+
+    async def _care(self, action: str, reporter: Reporter, reached: heads.Reached) -> int:
+        answers = caretaking.answers_of(action, self._values, reached, self._clock)
+        if action == "etcd-restore" and not self._values["on_error_action"]:
+            # A cluster whose API servers are halted must not wait for somebody to answer.
+            self._values = {**self._values, "on_error_action": "undo"}
+        self._refuse_unfinished(answers["cluster"])
+        caretaking.say_warnings(answers, reporter, self._clock)
+        stages = caretaking.stages_of(action, answers)
+        if self._values["plan"]:
+            return _print_plan(reporter, stages)
+        return await self._run(action, answers["cluster"], stages, answers, reporter, reached)
 
     # Going on
 
@@ -177,8 +238,8 @@ class Operation:
         names = [journal.record.cluster for journal in unfinished(self._state)]
         if not names:
             raise errors.NotFound(f"there is no interrupted run to {action} in {self._state}")
-        cluster = _sole(self._values["cluster"], names, action)
-        with self._lock(f"--{action} of the cluster {cluster}"):
+        cluster = sole(self._values["cluster"], names, action)
+        with self._lock(f"--{action} of the cluster {cluster}", cluster):
             journal = Journal.load(self._state, cluster)
             if journal is None or journal.is_over:
                 raise errors.NotFound(f"the run for the cluster {cluster} has ended")
@@ -187,10 +248,23 @@ class Operation:
                     f"the run for the cluster {cluster} was being undone",
                     hint=f"continue with --undo --cluster {cluster}",
                 )
-            answers = journal.record.answers
-            stages = removal(cluster) if journal.record.operation == "remove" else deployment(answers, site)
-            run = self._made(stages, journal, reporter, reached, cluster)
+            journal.record.pid = os.getpid()
+            journal.save()
+            stages = self._stages_of(journal, site)
+            run = self._made(stages, journal, reporter, reached, cluster, Said.further(self._state / cluster))
             return EXIT_CODES[await (run.execute() if action == "resume" else run.undo())]
+
+    def _stages_of(self, journal: Journal, site: sites.Site) -> list[Stage]:
+        """The stages of a run, as its answers say; those of an upgrade take flags that say what may be lost."""
+        from bedplate.setup.tool import upgrading
+
+        operation, answers = journal.record.operation, journal.record.answers
+        if operation == "upgrade":
+            journal.record.answers = upgrading.merged(answers, self._values)
+            journal.save()
+            return upgrading.stages(journal.record.answers)
+        upgrading.refuse_flags(self._values, _operation(journal))
+        return stages_of(operation, answers, site)
 
     # Running
 
@@ -204,9 +278,9 @@ class Operation:
         reached: heads.Reached,
     ) -> int:
         order.check(stages)
-        with self._lock(f"{operation} of the cluster {cluster}"):
+        with self._lock(f"{operation} of the cluster {cluster}", cluster):
             # Again, under the lock: another run may have begun and ended in between.
-            if operation == "deploy":
+            if operation != "remove":
                 self._refuse_unfinished(cluster)
             former = Journal.load(self._state, cluster)
             record = Record(
@@ -220,19 +294,26 @@ class Operation:
                 # What a half-done deployment noted tells its removal what there is.
                 notes=dict(former.record.notes) if former is not None and not former.is_over else {},
             )
-            run = self._made(stages, Journal.begin(self._state, record), reporter, reached, cluster)
+            journal = Journal.begin(self._state, record)
+            run = self._made(stages, journal, reporter, reached, cluster, Said.fresh(self._state / cluster))
             return EXIT_CODES[await run.execute()]
 
     def _made(
-        self, stages: Sequence[Stage], journal: Journal, reporter: Reporter, reached: heads.Reached, cluster: str
+        self,
+        stages: Sequence[Stage],
+        journal: Journal,
+        reporter: Reporter,
+        reached: heads.Reached,
+        cluster: str,
+        transcript: Said,
     ) -> Run:
         services = Services(reached.backend, self._state / cluster, cluster, reached.data)
         chooser = output.chooser(self._values)
-        return Run(TITLE, stages, journal, reporter, self._clock, chooser, services)
+        return Run(TITLE, stages, journal, reporter, self._clock, chooser, services, said=transcript)
 
-    def _lock(self, what: str) -> Any:
+    def _lock(self, what: str, cluster: str) -> Any:
         since = self._clock.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        return lock.hold(self._state, lock.Holder(os.getpid(), since, what))
+        return lock.hold(self._state, lock.Holder(os.getpid(), since, what, cluster))
 
 
 class Another(Exception):
@@ -243,7 +324,7 @@ class Another(Exception):
         self.action = action
 
 
-def _stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
+def stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
     """With who wrote them and when, unless that is known."""
     now = clock.now().astimezone().isoformat(timespec="seconds")
     meta = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, "timestamp": now}
@@ -256,6 +337,23 @@ def deployment(answers: Mapping[str, Any], site: sites.Site) -> list[Stage]:
 
     skipped = {declaration.TAGS[key] for key, is_on in answers["kubernetes"]["skip"].items() if is_on}
     return order.without([*prechecks.stages(), *deploy.stages(answers, site)], skipped)
+
+
+def stages_of(operation: str, answers: Mapping[str, Any], site: sites.Site) -> list[Stage]:
+    """The stages of an operation, as the journal names it."""
+    from bedplate.setup.kubernetes import change
+
+    if operation in caretaking.RUNS:
+        return caretaking.stages_of(operation, dict(answers))
+    match operation:
+        case "remove":
+            return removal(answers["cluster"])
+        case "add-nodes":
+            return change.adding(answers)
+        case "remove-nodes":
+            return change.removing(answers)
+        case _:
+            return deployment(answers, site)
 
 
 def removal(cluster: str) -> list[Stage]:
@@ -271,7 +369,7 @@ def _print_plan(reporter: Reporter, stages: Sequence[Stage]) -> int:
     return 0
 
 
-def _sole(given: str | None, names: Sequence[str], action: str) -> str:
+def sole(given: str | None, names: Sequence[str], action: str) -> str:
     """The cluster that is meant: the given one, or the only one there is."""
     if given:
         if given not in names:
@@ -289,7 +387,10 @@ def _sole(given: str | None, names: Sequence[str], action: str) -> str:
 
 
 def _operation(journal: Journal) -> str:
-    return {"deploy": "deployment", "remove": "removal"}.get(journal.record.operation, journal.record.operation)
+    words = {"deploy": "deployment", "remove": "removal", "add-nodes": "addition of nodes"}
+    words |= {"remove-nodes": "removal of nodes", "etcd-restore": "restore"}
+    words["configure-ingress"] = "configuration of the ingress"
+    return words.get(journal.record.operation, journal.record.operation)
 
 
 def _where(journal: Journal) -> str:

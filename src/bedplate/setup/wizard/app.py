@@ -84,7 +84,7 @@ class Operations(_Step):
         yield Header()
         yield Static("What should be done?", classes="about")
         yield OptionList(
-            *(Option(f"{each.title:<16} {each.about}", id=each.action) for each in self._operations), id="operations"
+            *(Option(f"{each.title:<18} {each.about}", id=each.action) for each in self._operations), id="operations"
         )
         yield Footer()
 

@@ -43,6 +43,7 @@ _EXIT = Operation("exit", "Exit", "Leave without changing anything")
 _RESUME = Operation("resume", "Resume", "Continue the run that was interrupted")
 _UNDO = Operation("undo", "Undo", "Take back what the interrupted run did")
 _LATER = (
+    Operation("configure-ingress", "Configure Ingress", "Give the ingress its certificate"),
     Operation("add-user", "Add user", "Create a Kubernetes user"),
     Operation("list-users", "List users", "Show all configured users"),
     Operation("list-operators", "List operators", "Show operators and whether their API is available"),
@@ -134,12 +135,20 @@ class Steps:
 
     def offered(self, question: Field) -> str:
         """What can be named here: nodes that belong to no cluster, categories, head nodes."""
+        names = self.nameable(question)
+        if names is None:
+            return ""
+        shown = ranges.compress(names).split(",") if question.path.endswith(".nodes") and names else names
+        return ", ".join(shown) or "none"
+
+    def nameable(self, question: Field) -> list[str] | None:
+        """The names that can be given here, in natural order; None for a question about something else."""
         match question.path.rpartition(".")[2]:
             case "nodes":
                 free = [n.name for n in self.site.nodes.values() if not (n.is_head or n.cluster or n.registry)]
-                return ", ".join(ranges.compress(sorted(free, key=ranges.natural)).split(",")) if free else "none"
+                return sorted(free, key=ranges.natural)
             case "categories":
-                return ", ".join(self.site.categories) or "none"
+                return list(self.site.categories)
             case "head_nodes":
-                return ", ".join(self.site.head_nodes) or "none"
-        return ""
+                return self.site.head_nodes
+        return None

@@ -1,0 +1,228 @@
+"""The stages that add nodes to a cluster and take nodes out of it: the overlays change, and the head does the rest.
+
+In: the name of a cluster and of nodes. Out: stages; `assigned` and `unassigned`, pure, say what becomes of overlays.
+The head joins, drains and resets nodes whoever changed the overlays (`head/clusters`), so these stages write one
+revision and wait. What was changed is noted, so that it can be undone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from bedplate.api import headapi
+from bedplate.core import errors
+from bedplate.head import Tree
+from bedplate.head.clusters.membership import cluster_of, is_managed
+from bedplate.head.entities.nodes import ConfigurationOverlay
+from bedplate.head.schema.ranges import natural
+from bedplate.setup.engine.stage import Context, Stage
+from bedplate.setup.kubernetes import cluster, nodes
+from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
+
+__all__ = ["adding", "assigned", "removing", "unassigned"]
+
+_CHANGED, _WANTED = "nodes of overlays before", "nodes of overlays"
+_REVISION = "revision of the change"
+_ROLES = ("etcd", "master", "worker")
+_LABEL = "node-role.kubernetes.io/"
+
+Overlays = dict[str, list[str]]
+"""The nodes of overlays, by overlay."""
+
+
+def assigned(tree: Tree, name: str, names: Sequence[str], *, is_plane: bool) -> Overlays:
+    """The overlays as they are once the nodes are part of a cluster. Raises `Invalid` with all that is wrong."""
+    _demand_managed(tree, name)
+    wrong = []
+    for node in names:
+        device, other = tree.find("device", node), cluster_of(tree, node)
+        if device is None:
+            wrong.append(f"{node}: there is no such device")
+        elif other:
+            wrong.append(f"{node} is part of the cluster {other} already")
+        elif not device.values.get("ip"):
+            wrong.append(f"{node} has no IP address, and could not be reached by the others")
+    if wrong:
+        raise errors.Invalid(f"the nodes cannot be added to {name}", problems=wrong)
+    overlay = f"kube-{name}-{'master' if is_plane else 'worker'}"
+    return {overlay: sorted({*_nodes(tree, overlay), *names}, key=natural)}
+
+
+def unassigned(tree: Tree, name: str, names: Sequence[str]) -> Overlays:
+    """The overlays as they are without the nodes. Raises `Invalid` with all that is wrong."""
+    _demand_managed(tree, name)
+    overlays = [f"kube-{name}-{role}" for role in _ROLES]
+    known = {overlay: _nodes(tree, overlay) for overlay in overlays if tree.find("configurationoverlay", overlay)}
+    wrong = []
+    for node in names:
+        if tree.find("device", node) is None:
+            wrong.append(f"{node}: there is no such device")
+        elif cluster_of(tree, node) != name:
+            wrong.append(f"{node} is not part of the cluster {name}")
+        elif not any(node in members for members in known.values()):
+            category = tree.get(("device", node)).values.get("category", "")
+            wrong.append(f"{node} is part of {name} by its category {category} or a role: set another one, and commit")
+    if wrong:
+        raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=wrong)
+    left = {overlay: [node for node in members if node not in names] for overlay, members in known.items()}
+    return {overlay: members for overlay, members in left.items() if members != known[overlay]}
+
+
+def _demand_managed(tree: Tree, name: str) -> None:
+    if not is_managed(tree, name):
+        raise errors.Invalid(
+            f"the head does not join and drain the nodes of the cluster {name}",
+            hint=f"in cmsh: kubernetes use {name}; set -e node_lifecycle managed; commit",
+        )
+
+
+def _nodes(tree: Tree, overlay: str) -> list[str]:
+    members = ConfigurationOverlay.nodes.value(tree.get(("configurationoverlay", overlay)))
+    assert isinstance(members, tuple)
+    return list(members)
+
+
+def adding(answers: Mapping[str, Any]) -> list[Stage]:
+    """What adds nodes to a cluster."""
+    stage = functools.partial(_stage, answers)
+    return [
+        stage("Check Nodes", _check_added, inputs="the state of the nodes"),
+        stage("Assign Roles", _assign, _restore, effects="overlays; packages and services on the nodes"),
+        stage("Join Nodes", _joined, effects="kubeadm join, by the head"),
+        stage("Print Summary", _summary, inputs="the cluster"),
+    ]
+
+
+def removing(answers: Mapping[str, Any]) -> list[Stage]:
+    """What takes nodes out of a cluster."""
+    stage = functools.partial(_stage, answers)
+    return [
+        stage("Check Nodes", _check_removed, inputs="the state of the nodes"),
+        stage("Unassign Roles", _unassign, _restore, effects="overlays"),
+        stage("Drain And Reset Nodes", _left, effects="drain, etcd member, kubeadm reset, Node; by the head"),
+        stage("Wait For Nodes", _cleared, inputs="files and services of the nodes"),
+        stage("Print Summary", _summary, inputs="the cluster"),
+    ]
+
+
+class _Answers:
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.cluster: str = answers["cluster"]
+        self.nodes: list[str] = answers["nodes"]
+        self.is_plane = bool(answers.get("control_plane"))
+
+
+Work = Callable[[Context, Tree, _Answers], Awaitable[None]]
+
+
+def _stage(
+    answers: Mapping[str, Any], name: str, run: Work, undo: Work | None = None, *, inputs: str = "", effects: str = ""
+) -> Stage:
+    asked = _Answers(answers)
+    undone = functools.partial(_with_tree, asked, undo) if undo is not None else None
+    return Stage(name, PLUGIN, functools.partial(_with_tree, asked, run), undone, inputs=inputs, effects=effects)
+
+
+async def _with_tree(asked: _Answers, work: Work, context: Context) -> None:
+    backend = context.services.backend
+    await backend.catch_up()
+    await work(context, backend.tree, asked)
+
+
+async def _check_added(context: Context, tree: Tree, asked: _Answers) -> None:
+    assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane)
+    away = [node.node for node in await nodes.down(context, asked.nodes)]
+    if away:
+        raise errors.Unavailable(
+            f"the agent of {', '.join(away)} does not report",
+            hint="see cmsh: device status; start the agents, then retry",
+        )
+
+
+async def _check_removed(context: Context, tree: Tree, asked: _Answers) -> None:
+    unassigned(tree, asked.cluster, asked.nodes)
+    for node in await nodes.down(context, asked.nodes):
+        context.say(f"Warning: {node.node} is {node.state}: it cannot be drained and reset before it is back")
+
+
+async def _assign(context: Context, tree: Tree, asked: _Answers) -> None:
+    if _WANTED not in context.notes:
+        _note(context, tree, assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane))
+    await _change(context, asked)
+    await nodes.applied(context, context.notes[_REVISION])
+
+
+async def _unassign(context: Context, tree: Tree, asked: _Answers) -> None:
+    if _WANTED not in context.notes:
+        _note(context, tree, unassigned(tree, asked.cluster, asked.nodes))
+    await _change(context, asked)
+
+
+def _note(context: Context, tree: Tree, overlays: Overlays) -> None:
+    context.notes[_CHANGED] = {overlay: _nodes(tree, overlay) for overlay in overlays}
+    context.notes[_WANTED] = overlays
+
+
+async def _change(context: Context, asked: _Answers) -> None:
+    """Write the overlays; a run that was killed before it noted the revision finds nothing to change."""
+    if _REVISION not in context.notes:
+        message = f"nodes of the Kubernetes cluster {asked.cluster}: {', '.join(asked.nodes)}"
+        context.notes[_REVISION] = await _write(context, context.notes[_WANTED], message)
+
+
+async def _write(context: Context, overlays: Overlays, message: str) -> int:
+    head, edits = nodes.head_of(context), []
+    for overlay, members in overlays.items():
+        obj = await head.get("configurationoverlay", overlay)
+        whole = {**nodes.whole(obj), "values": {**obj.values, "nodes": members}}
+        edits.append(headapi.Edit(mode="configurationoverlay", key=overlay, base=obj.revision, object=whole))
+    revision = await head.commit(edits, message) if edits else None
+    return revision.number if revision is not None else (await head.whoami()).revision
+
+
+async def _restore(context: Context, tree: Tree, asked: _Answers) -> None:
+    """Give the overlays the nodes back that they had, and leave what else was changed of them."""
+    before = context.notes.get(_CHANGED) or {}
+    overlays = {}
+    for overlay, members in before.items():
+        if tree.find("configurationoverlay", overlay) is not None:
+            present = set(_nodes(tree, overlay)) - set(asked.nodes)
+            overlays[overlay] = sorted(present | (set(members) & set(asked.nodes)), key=natural)
+    await _write(context, overlays, f"undo: nodes of the Kubernetes cluster {asked.cluster}")
+
+
+async def _joined(context: Context, tree: Tree, asked: _Answers) -> None:
+    words = ["control-plane", "master"] if asked.is_plane else ["worker"]
+    labels = {name: [f"{_LABEL}{word}" for word in words] for name in asked.nodes}
+    async with cluster.connected(folder_of(context), asked.cluster) as client:
+        await cluster.until_ready(client, asked.nodes, labels, context.clock)
+    context.say(f"{', '.join(asked.nodes)}: Ready")
+
+
+async def _left(context: Context, tree: Tree, asked: _Answers) -> None:
+    away = {node.node for node in await nodes.down(context, asked.nodes)}
+    for name in sorted(away, key=natural):
+        context.say(
+            f"Warning: {name} is down; the head drains and resets it when it is back, "
+            f"and gives it up once it is removed (cmsh: device remove {name})"
+        )
+
+    async def waits() -> str:
+        progress = await nodes.head_of(context).progress(context.notes[_REVISION])
+        return "; ".join(f"{node.node}: {node.text or node.state}" for node in progress.nodes)
+
+    there = [name for name in asked.nodes if name not in away]
+    await cluster.until_gone(folder_of(context), asked.cluster, there, context.clock, waits)
+
+
+async def _cleared(context: Context, tree: Tree, asked: _Answers) -> None:
+    context.notes[nodes.MAY_BE_DOWN] = True
+    await nodes.applied(context, context.notes[_REVISION])
+
+
+async def _summary(context: Context, tree: Tree, asked: _Answers) -> None:
+    async with cluster.connected(folder_of(context), asked.cluster) as client:
+        for name in await cluster.node_names(client):
+            context.say(name)

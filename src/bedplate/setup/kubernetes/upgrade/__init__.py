@@ -1,0 +1,1 @@
+"""Upgrading a cluster: `planning` decides, `findings` judges, `seeing` looks, `stages` does."""
