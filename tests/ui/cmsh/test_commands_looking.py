@@ -7,6 +7,8 @@ import json
 import pytest
 from tests.ui.transcripts.driving import Desk
 
+from bedplate.head.schema import tables
+
 
 @pytest.mark.parametrize(
     ("line", "names"),
@@ -36,6 +38,24 @@ async def test_a_list_sorts_as_people_count(desk: Desk) -> None:
     assert (await desk.table("category list c2 c10 -s name")).column("Name (key)") == ["c2", "c10"]
     assert (await desk.table("category list -s -notes -f name c2 c10")).column("Name (key)") == ["c10", "c2"]
     assert (await desk.table("category list -f name,rack rack=5")).rows == [["c10", "5"]]
+
+
+async def test_a_list_that_is_asked_for_again_is_not_read_again_unless_it_changed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    table = tables.list_table
+    monkeypatch.setattr(tables, "list_table", lambda *args: read.append(len(args[2])) or table(*args))  # type: ignore[func-returns-value]
+    first = await desk.do("device; list")
+    assert await desk.do("device; list") == first
+    assert len(read) == 1
+    assert await desk.do("device; list -s -hostname") != first
+    assert await desk.do("device; list") == first
+    assert len(read) == 3
+    assert "00:00:00:00:00:07" in await desk.do("device; set node001 mac 00:00:00:00:00:07; list")
+    assert len(read) == 4
+    await desk.do("refresh")
+    assert await desk.do("device; list") == first
 
 
 async def test_a_column_has_the_width_that_was_asked_for(desk: Desk) -> None:

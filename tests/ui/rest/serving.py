@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from tests.head import sites
 from tests.head.committing import commit
+from tests.setup.serving import faking
 
 from bedplate.client import HeadClient
 from bedplate.core.clock import Clock, SystemClock
@@ -31,6 +32,7 @@ from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.session import Edit
 from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
+from bedplate.setup.serving import KubernetesSetups
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui import rest
@@ -118,6 +120,8 @@ async def served(
         transfers = Transfers(Trees(str(folder / "images"), clock=clock, is_root=False), most=2)
         issuer = PlainIssuer(clock or SystemClock())
         fleet = Fleet(store, head, tokens, notices, health, issuer, transfers=transfers, clock=clock)
+        data = folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
         service = rest.Service(
             head,
             Access(lambda: head.tree, tokens),
@@ -126,6 +130,7 @@ async def served(
             name="basecm10",
             fleet=await fleet.open(),
             clusters=await Clusters(store, head, notices, health, clock=clock).open(),
+            setups=KubernetesSetups(head, data, "basecm10", program=faking.program(folder)),
             renderers=RENDERERS,
             limits=limits or rest.Limits(slowed_s=0.0),
             **({} if clock is None else {"clock": clock}),

@@ -80,7 +80,7 @@ async def fuzz(server: Served, folder: pathlib.Path, *arguments: str) -> None:
         *("--generation-deterministic", "--suppress-health-check", "all"),
         # Machines ask these, with credentials that people do not have; test_enrolment fuzzes them.
         *("--exclude-operation-id", "enrol", "--exclude-operation-id", "renew"),
-        *("--exclude-operation-id", "transfer_image"),
+        *("--exclude-operation-id", "transfer_image", "--exclude-operation-id", "transfer_snapshot"),
         *("--request-timeout", "60", *arguments),
     ]
     process = await asyncio.create_subprocess_exec(

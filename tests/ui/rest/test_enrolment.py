@@ -170,6 +170,7 @@ OPEN = {
     ("POST", "/api/v1/nodes/node001/turns"),
     ("POST", "/api/v1/nodes/node001/turns/x"),
     ("POST", "/api/v1/nodes/node001/images/x"),
+    ("POST", "/api/v1/nodes/node001/snapshots/x"),
     ("GET", "/api/v1/nodes/node001/agents/x"),
 }
 """All that node001 may ask for; what is public is not asked with a credential. Its next certificate is for who has the

@@ -57,6 +57,34 @@ async def test_a_node_that_a_commit_means_nothing_to_sees_no_change(client: Head
     assert await client.desired("node001", first.etag, at=1) is None
 
 
+async def test_a_change_right_after_a_poll_has_looked_ends_the_poll(
+    server: Served, client: HeadClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is between the look at what a node should be and the wait for another: no change is missed there."""
+    first = await client.desired("node001")
+    fleet = server.service.fleet
+    assert first is not None and fleet is not None
+    tag, looks = first.etag, 0
+
+    def change() -> None:
+        nonlocal tag
+        tag = "another"
+        for listener in fleet.errands.listeners:
+            listener(["node001"])
+
+    def looked(node: str) -> str:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            asyncio.get_running_loop().call_soon(change)
+        return tag
+
+    monkeypatch.setattr(fleet.wants, "etag", looked)
+    async with asyncio.timeout(60):
+        second = await client.desired("node001", first.etag, wait_s=120)
+    assert second is not None and looks == 2
+
+
 async def test_an_agent_waits_for_a_change_that_means_something_to_its_node(client: HeadClient) -> None:
     first = await client.desired("node007")
     assert first is not None

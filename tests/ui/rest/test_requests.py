@@ -307,3 +307,17 @@ async def test_a_passive_head_reads_and_sends_writers_to_the_active_one(tmp_path
                 said = await answer.json()
                 assert (said["isActive"], said["active"]) == (False, "https://other:8081")
         assert server.head.revision == 1
+
+
+async def test_the_longest_command_for_an_image_that_the_document_allows_fits_into_a_request(
+    http: aiohttp.ClientSession,
+) -> None:
+    """However it is encoded: as text or as numbers of letters."""
+    body = json.dumps({"action": "run", "command": ["\U0001f600" * 2000] * 160}).encode()
+    async with http.post(
+        "/api/v1/images/default-image", data=body, headers={"Content-Type": "application/json"}
+    ) as answer:
+        assert answer.status in (400, 409), await answer.text()
+    for command in (["x"] * 161, ["x" * 2001], ["a\0b"]):
+        async with http.post("/api/v1/images/default-image", json={"action": "run", "command": command}) as answer:
+            assert answer.status == 400 and "command" in (await problem(answer)).detail

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.head import sites
 from tests.head.committing import commit
+from tests.setup.serving import faking
 from tests.ui.rest.serving import PlainIssuer
 from tests.ui.web.reading import Reader
 
@@ -30,6 +31,7 @@ from bedplate.head.session import Edit
 from bedplate.head.sittings import Sittings
 from bedplate.head.tokens import Tokens
 from bedplate.head.vault import Vault
+from bedplate.setup.serving import KubernetesSetups
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.web import mount
 
@@ -66,6 +68,8 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
         await commit(head, edits, "setup", "first tree")
         tokens = Tokens(store, clock=clock)
         signed = {name: (await tokens.create(USER, name, name))[1] for name in ("admin", "operator", "auditor")}
+        data = tmp_path / "data"
+        data.mkdir()
         service = Service(
             head,
             Access(lambda: head.tree, tokens),
@@ -77,6 +81,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
             sittings=Sittings(store, Vault(KEY)),
             fleet=await Fleet(store, head, tokens, notices, health, PlainIssuer(clock), clock=clock).open(),
             clusters=await Clusters(store, head, notices, health, clock=clock).open(),
+            setups=KubernetesSetups(head, data, "basecm10", program=faking.program(tmp_path)),
         )
         app = web.Application()
         mount(app, service)

@@ -351,6 +351,7 @@ def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemo
             "/rollout",
             "/roles",
             "/appgroups",
+            "/people",
             "/show/device",
             "/show/device/node001",
             "/show/network/internalnet",

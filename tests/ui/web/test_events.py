@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
@@ -141,3 +143,16 @@ async def test_the_stream_ends_with_the_login(place: Place, how: str) -> None:
         rest = await stream._response.content.read()
     assert b"wakes" not in rest, "nothing is told to whoever is shut out"
     assert stream._response.content.at_eof()
+
+
+async def test_a_browser_that_is_gone_before_its_stream_begins_is_no_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def gone(response: web.StreamResponse, request: web.BaseRequest) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    reader = await place.reader()
+    monkeypatch.setattr(web.StreamResponse, "_start", gone)
+    with contextlib.suppress(aiohttp.ClientError):
+        await reader.get("/events/stream")
+    assert "head.page_failed" not in capfd.readouterr().err

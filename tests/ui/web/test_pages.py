@@ -26,6 +26,8 @@ EVERYWHERE = [
     "/rollout",
     "/roles",
     "/appgroups",
+    "/people",
+    "/people/default",
     "/credentials",
     "/bulk/device?q=node",
     "/events",

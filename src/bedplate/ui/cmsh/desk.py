@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
@@ -25,10 +26,19 @@ from bedplate.ui.cmsh.command import Arguments
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.machine import Host
 
-__all__ = ["Desk"]
+__all__ = ["Desk", "Listed"]
 
 MASTER = "master"
 """Stands for the active head node wherever a device is named."""
+
+
+class Listed(NamedTuple):
+    """A list as it was shown: its objects, the order of their keys, the headers and the blocks of cells."""
+
+    objects: Mapping[str, Obj]
+    keys: Sequence[str]
+    headers: Sequence[str]
+    blocks: Sequence[Block]
 
 
 @dataclass
@@ -58,7 +68,7 @@ class Desk:
     """Whether notices are shown above the prompt as they come."""
     failed: int = 0
     """How many commands have failed since the last commit: what is staged may not be what was meant."""
-    listed: dict[Path, Sequence[Block]] = field(default_factory=dict)
+    listed: dict[Path, Listed] = field(default_factory=dict)
     """What was last listed."""
     undoes: tuple[int, tuple[object, ...]] | None = None
     """The revision whose undo is staged, with what was staged then: a commit of exactly that says so."""

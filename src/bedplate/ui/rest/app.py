@@ -41,6 +41,8 @@ from bedplate.ui.rest.images import ImageTrees
 from bedplate.ui.rest.nodes import Nodes
 from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
+from bedplate.ui.rest.setups import SetupRuns
+from bedplate.ui.rest.snapshots import Snapshotting
 from bedplate.ui.rest.stream import Feed
 from bedplate.ui.rest.turns import Turning
 
@@ -93,6 +95,7 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
     commits, nodes = Commits(service), Nodes(service, feed)
     events, accounts, enrolling = Events(service, feed), Accounts(service), Enrolling(service)
     turning, imaging, clusters = Turning(service), ImageTrees(service), KubernetesClusters(service)
+    setups = SetupRuns(service)
     shown = msgspec.json.encode(document(service.head.tree.schema))
 
     async def openapi(ask: Ask) -> web.StreamResponse:
@@ -133,9 +136,17 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "agent_archive": nodes.archive,
         "cluster": clusters.state,
         "cluster_health": clusters.health,
+        "people": clusters.people,
+        "setup_form": setups.form,
+        "check_setup": setups.check,
+        "setups": setups.list,
+        "start_setup": setups.start,
+        "setup": setups.get,
+        "act_on_setup": setups.act,
         "images": imaging.list,
         "act_on_image": imaging.act,
         "transfer_image": imaging.transfer,
+        "transfer_snapshot": Snapshotting(service).transfer,
         "take_turn": turning.take,
         "end_turn": turning.end,
         "turns": turning.list,

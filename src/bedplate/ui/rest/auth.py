@@ -49,10 +49,14 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
             return "read", f"node/{name}"
         case ["nodes", name, "report"]:
             return "report", f"node/{name}"
-        case ["nodes", name, "turns" | "images" | "agents", *_]:
+        case ["nodes", name, "turns" | "images" | "agents" | "snapshots", *_]:
             return "report", f"node/{name}"
         case ["turns" | "rollout" | "errands" | "images" as resource, *_]:
             return ("read" if is_read else "edit"), resource
+        case ["setup-form"]:
+            return "read", "setups"
+        case ["setups", *_]:
+            return ("read" if is_read else "edit"), "setups"
         case ["nodes", name, "certificate"]:
             return "renew", f"node/{name}"
         case ["join"]:

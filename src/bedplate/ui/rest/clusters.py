@@ -1,4 +1,4 @@
-"""Kubernetes clusters over HTTP: how each stands, with its applications and its checks.
+"""Kubernetes clusters over HTTP: how each stands, with its applications, its checks and its users.
 
 In: checked requests. Out: states, and the history of checks; nothing is changed here.
 """
@@ -26,6 +26,10 @@ class KubernetesClusters:
     async def state(self, ask: Ask) -> web.StreamResponse:
         """How a cluster stands."""
         return json(msgspec.json.encode(self._clusters().state(ask.text("name"))))
+
+    async def people(self, ask: Ask) -> web.StreamResponse:
+        """Who may do what in a cluster."""
+        return json(msgspec.json.encode(self._clusters().people.state(ask.text("name"))))
 
     async def health(self, ask: Ask) -> web.StreamResponse:
         """A cluster with the history of its checks."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bedplate import __version__
-from bedplate.api import headapi
+from bedplate.api import headapi, setups
 from bedplate.api.desired import Desired
 from bedplate.head import Schema
 from bedplate.head.schema.entity import Submode
@@ -29,6 +29,7 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.CertificateRequest,
     headapi.ClusterHealth,
     headapi.ClusterState,
+    headapi.PeopleState,
     headapi.CommitRequest,
     headapi.CommitResult,
     headapi.EnrolmentAnswer,
@@ -62,6 +63,10 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.RolloutAction,
     headapi.RolloutState,
     headapi.RotationRequest,
+    setups.SetupAction,
+    setups.SetupForm,
+    setups.SetupList,
+    setups.SetupRun,
     headapi.TokenList,
     headapi.TokenMade,
     headapi.TokenRequest,
@@ -171,6 +176,13 @@ def _components(schema: Schema) -> dict[str, Any]:
         [schemas.reference(schemas.mode_name(mode)) for mode in schema.modes.values()]
     )
     components["StreamedEvent"] = _EVENT
+    components["SetupAnswers"] = {
+        "type": "object",
+        "description": "Answers, as docs/reference/setup-answers.md and setup-answers.schema.json have them.",
+        "properties": {"meta": {"type": "object"}, "kubernetes": {"type": "object"}},
+        "required": ["kubernetes"],
+        "additionalProperties": False,
+    }
     components["Schema"] = {
         "type": "object",
         "properties": {
@@ -220,6 +232,9 @@ _UNREPEATED = (
     "ask_errand",
     "act_on_image",
     "transfer_image",
+    "transfer_snapshot",
+    "start_setup",
+    "act_on_setup",
 )
 
 

@@ -12,9 +12,9 @@ import msgspec
 from aiohttp import web
 
 from bedplate.api import headapi
-from bedplate.api.desired import Desired
+from bedplate.api.desired import Desired, Login
 from bedplate.core import errors
-from bedplate.head import NODE, Lasting, demand, demand_errands, may, members, news
+from bedplate.head import NODE, Lasting, care, demand, demand_errands, may, members, news
 from bedplate.head.daemon import Service
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
@@ -118,14 +118,11 @@ class Nodes:
         """Wait until a revision may mean something to a node, for as long as its credential is valid."""
         is_changed = False
         while not is_changed:
-            changed = asyncio.ensure_future(self._feed.node_changed(name))
-            try:
+            with self._feed.waiting(name) as changed:
                 while not changed.done():
                     await asyncio.wait([changed], timeout=self._service.limits.heartbeat_s)
                     credential.holds()
                 is_changed = changed.result()
-            finally:
-                changed.cancel()
 
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
         """The node itself, and whoever may read secrets, see secret files; others see stars."""
@@ -200,6 +197,21 @@ class Nodes:
             demand(ask.identity, "edit", "kubeadm")
             work = members.work(self._head.tree, names, request.kubeadm)
             items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts, work=work))
+        elif (request.kind == "pullimages") != (request.pull is not None):
+            raise errors.Invalid("kind pullimages and the field pull belong together", hint="give both, or neither")
+        elif request.pull is not None:
+            work = {name: {"images": list(request.pull.images)} for name in names}
+            logins = [
+                Login(server=each.server, username=each.username, password=each.password)
+                for each in request.pull.logins
+            ]
+            items = list(await errands.ask(names, "pullimages", by=by, lasts_s=request.lasts, work=work, logins=logins))
+        elif (request.kind == "care") != (request.care is not None):
+            raise errors.Invalid("kind care and the field care belong together", hint="give both, or neither")
+        elif request.care is not None:
+            demand(ask.identity, "edit", "kubeadm")
+            cared = care.work(self._head.tree, names, request.care)
+            items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts, work=cared))
         else:
             items = list(await errands.ask(names, request.kind, by=by, lasts_s=request.lasts))
         return json(msgspec.json.encode(headapi.ErrandList(items=items)), status=201)

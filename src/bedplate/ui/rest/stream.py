@@ -11,9 +11,10 @@ the same number, which a head that was restored from a backup may have made sinc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -147,6 +148,7 @@ class Feed:
         service.access.tokens.listeners.append(self._recheck)
         if service.fleet is not None:
             service.fleet.rollouts.listeners.append(self._rouse)
+            service.fleet.members.listeners.append(self._rouse)
             service.fleet.errands.listeners.append(self._rouse)
         self.is_closed = False
         self.readers = 0
@@ -212,12 +214,15 @@ class Feed:
         ring = self._ring
         return [ring[index] for index in range(len(ring) - missing, len(ring))]
 
-    async def node_changed(self, node: str) -> bool:
-        """Wait until a revision may mean something to a node; False: only its credential may have been revoked."""
+    @contextlib.contextmanager
+    def waiting(self, node: str) -> Iterator[asyncio.Future[bool]]:
+        """What is set when a revision may mean something to a node; False: only its credential may have been revoked.
+
+        From the first moment on: whoever looked at the node's state just before misses nothing."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(node, set()).add(future)
         try:
-            return await future
+            yield future
         finally:
             futures = self._waiting.get(node)
             if futures is not None:

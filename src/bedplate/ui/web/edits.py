@@ -13,10 +13,10 @@ from bedplate.head import Path, demand
 from bedplate.ui.web import forms, links, views
 from bedplate.ui.web.visit import Visit
 
-__all__ = ["add", "add_form", "clone", "edit", "edit_form", "remove"]
+__all__ = ["add", "add_form", "allow", "clone", "edit", "edit_form", "remove"]
 
 
-def _allow(visit: Visit, path: Path) -> None:
+def allow(visit: Visit, path: Path) -> None:
     """Say at once that a mode is not this person's to edit, and not only when it is committed."""
     demand(visit.person, "edit", f"mode/{path[0]}")
 
@@ -31,7 +31,7 @@ def _object_path(visit: Visit) -> Path:
 async def edit_form(visit: Visit) -> web.StreamResponse:
     """The form of an object."""
     path = _object_path(visit)
-    _allow(visit, path)
+    allow(visit, path)
     return _form(visit, path)
 
 
@@ -68,7 +68,7 @@ def _form(
 async def edit(visit: Visit) -> web.StreamResponse:
     """Stage what the form says; the form again where something cannot be read."""
     path = _object_path(visit)
-    _allow(visit, path)
+    allow(visit, path)
     obj = visit.tree.get(path)
     if visit.typed.get("seen") != forms.seen(obj):
         warning = (
@@ -95,7 +95,7 @@ async def add_form(visit: Visit) -> web.StreamResponse:
     place = visit.path()
     if len(place) % 2 == 0:
         raise errors.NotFound("the address names an object, not a list")
-    _allow(visit, place)
+    allow(visit, place)
     return _new(visit, place)
 
 
@@ -120,7 +120,7 @@ def _new(visit: Visit, place: Path, problem: str = "", hint: str = "", status: i
 async def add(visit: Visit) -> web.StreamResponse:
     """Stage a new object, then show its form."""
     place = visit.path()
-    _allow(visit, place)
+    allow(visit, place)
     submode = visit.session.submode(place)
     try:
         if submode.indexed:
@@ -138,7 +138,7 @@ async def add(visit: Visit) -> web.StreamResponse:
 async def clone(visit: Visit) -> web.StreamResponse:
     """Stage a copy under another name: all but secrets and what must be unique."""
     path = _object_path(visit)
-    _allow(visit, path)
+    allow(visit, path)
     copy = visit.session.clone(path, visit.typed.get("name", "").strip())
     visit.login.say(f"{links.title(copy)} is staged as a copy of {path[-1]}.", "good")
     return visit.go(links.edit(copy))
@@ -147,7 +147,7 @@ async def clone(visit: Visit) -> web.StreamResponse:
 async def remove(visit: Visit) -> web.StreamResponse:
     """Stage the removal of an object."""
     path = _object_path(visit)
-    _allow(visit, path)
+    allow(visit, path)
     visit.session.remove(path)
     visit.login.say(f"The removal of {links.title(path)} is staged.", "warning", "Look at the plan, then commit.")
     return visit.go(links.show(path[:-1]))

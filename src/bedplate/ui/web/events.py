@@ -1,8 +1,8 @@
 """What happens, as it happens: the page of events, and the stream that scripts of open pages read.
 
-In: the head's revisions, notices, results of checks, and nodes that move on. Out: server-sent events with names,
-numbers and words, never with values of the tree. A page says which revision and notice it already shows, so that
-nothing falls between it and its stream.
+In: the head's revisions, notices, results of checks, nodes and runs of setups that move on. Out: server-sent events
+with names, numbers and words, never with values of the tree. A page says which revision and notice it already shows, so
+that nothing falls between it and its stream.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOVES_S = 1.0
 
 
 class Event(NamedTuple):
-    """One line of the list: `kind` is revision, notice, health or progress."""
+    """One line of the list: `kind` is revision, notice, health, progress or setup."""
 
     kind: str
     data: dict[str, Any]
@@ -67,6 +67,10 @@ def _of_notice(notice: Notice) -> Event:
 def _of_result(result: Measured) -> Event:
     data = {"node": result.node, "check": result.check, "status": result.sample.status, "time": result.sample.time}
     return Event("health", data)
+
+
+def _of_setup(cluster: str) -> Event:
+    return Event("setup", {"cluster": cluster})
 
 
 def together(notices: Iterable[Notice]) -> list[tuple[str, int, Notice]]:
@@ -102,9 +106,9 @@ async def stream(visit: Visit) -> web.StreamResponse:
     """Events for as long as the browser listens and its login lasts."""
     headers = {**engine.SECURITY, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers | {"X-Accel-Buffering": "no"})
-    await response.prepare(visit.request)
     queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUED)
     try:
+        await response.prepare(visit.request)  # A browser that loads the page again may be gone by now.
         async with asyncio.TaskGroup() as tasks:
             pumps = [tasks.create_task(_pump(source, queue)) for source in _sources(visit)]
             await _write(visit, response, queue)
@@ -143,6 +147,7 @@ def _sources(visit: Visit) -> list[AsyncIterator[Event]]:
         _mapped(notices.stream(_known(notice, notices.last)), _of_notice),
         _mapped(visit.service.health.stream(), _of_result),
         _moves(visit.service),
+        *([_mapped(visit.service.setups.changes(), _of_setup)] if visit.service.setups is not None else []),
     ]
 
 

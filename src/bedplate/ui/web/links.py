@@ -119,7 +119,7 @@ _PLURAL = {
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Machines", ("/", "device", "/health", "/rollout", "/images")),
     ("Configuration", ("category", "softwareimage", "configurationoverlay", "/roles", "network")),
-    ("Clusters", ("kubernetes", "etcd", "/appgroups")),
+    ("Clusters", ("kubernetes", "/setup", "etcd", "/appgroups", "/people")),
     ("Site", ("healthcheck", "user", "/credentials", "/history", "/events")),
 )
 _PAGES = {
@@ -129,6 +129,8 @@ _PAGES = {
     "/rollout": "Roll-out",
     "/roles": "Roles",
     "/appgroups": "App groups",
+    "/people": "People",
+    "/setup": "Setup",
     "/credentials": "Credentials",
     "/history": "History",
     "/events": "Events",

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.head.daemon import Service
-from bedplate.ui.web import bulk, commits, credentials, edits, engine, events, images, pages, progress
+from bedplate.ui.web import bulk, commits, credentials, edits, engine, events, images, pages, people, progress, setups
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.signing import Signing
 from bedplate.ui.web.visit import Door, Visit
@@ -30,8 +30,18 @@ def routes(service: Service) -> list[web.AbstractRouteDef]:
         web.get("/rollout", door.page(progress.rollout)),
         web.post("/rollout/{action:pause|resume|undo}", door.form(progress.act)),
         web.get("/pending/file", door.page(progress.pending_file)),
+        web.get("/setup", door.page(setups.overview)),
+        web.get("/setup/deploy", door.editor(setups.form)),
+        web.post("/setup/deploy", door.form(setups.deploy)),
+        web.post("/setup/check", door.form(setups.check)),
+        web.get("/setup/runs/{cluster}", door.page(setups.run)),
+        web.get("/setup/runs/{cluster}/remove", door.editor(setups.remove_form)),
+        web.post("/setup/runs/{cluster}/{action:resume|undo|abort|remove}", door.form(setups.act)),
         web.get("/roles", door.page(pages.roles)),
         web.get("/appgroups", door.page(pages.app_groups)),
+        web.get("/people", door.page(people.people)),
+        web.get("/people/{cluster}", door.page(people.people)),
+        web.post("/people/{cluster}/adopt", door.form(people.adopt)),
         web.get("/credentials", door.page(credentials.credentials)),
         web.post("/credentials/tokens", door.form(credentials.create_token)),
         web.post("/credentials/tokens/{id}/revoke", door.form(credentials.revoke_token)),

@@ -15,9 +15,10 @@ from bedplate.head.schema.entity import Field, Key, Row
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, whole, worst
+from bedplate.ui.cmsh.commands.clusters import users_table
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell, chosen, targets
 from bedplate.ui.cmsh.commands.move import in_a_list
-from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.desk import Desk, Listed
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Cell, Table
 
@@ -69,7 +70,10 @@ async def _list(desk: Desk, args: Arguments) -> None:
         objects = {target[-1]: objects[target[-1]] for target in paths}
     if args.words:
         objects = _selected(desk, path, objects, args.words)
-    desk.table(_table(desk, path, objects, args.value("format"), args.value("sort")), args)
+    table = None
+    if path[0] == "kubernetes" and path[2:] == ("kubernetes_users",) and not (args.flag("format") or args.flag("sort")):
+        table = await users_table(desk, path[1], objects)
+    desk.table(table or _table(desk, path, objects, args.value("format"), args.value("sort")), args)
     if not objects and desk.is_interactive and not (args.words or paths is not None):
         entity = desk.submode(path).of[0]
         desk.note(f"(no {entity.noun} yet; help add shows how to make one)")
@@ -187,9 +191,12 @@ def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sor
         by = _column(desk, path, objects, word.removeprefix("-"))
         keys.sort(key=lambda key: by.order(desk, objects[key]), reverse=word.startswith("-"))
     if not columns:
-        headers, blocks = tables.list_table(submode, objects, keys, desk.listed.get(path, ()))
-        desk.listed = {path: blocks}  # the last one: it is soon asked for again, with few changes
-        return Table(headers, blocks=blocks)
+        last = desk.listed.get(path)
+        # Trees do not change: the same mapping has the same objects, and nothing is compared.
+        if last is None or last.objects is not objects or last.keys != keys:
+            last = Listed(objects, keys, *tables.list_table(submode, objects, keys, last.blocks if last else ()))
+            desk.listed = {path: last}  # the last one: it is soon asked for again, with few changes
+        return Table(last.headers, blocks=last.blocks)
     shown: list[_Column] = []
     widths: dict[int, int] = {}
     for word in (word.strip() for word in columns.split(",") if word.strip()):

@@ -108,13 +108,21 @@ const renewal = { isUnderWay: false, isDue: false };
 const tablesOf = (part) => (part.matches("tbody") ? [part.closest("table")] : [...part.querySelectorAll("table.data")]);
 
 function renewPart(part, fresh) {
-  if (!fresh || written.get(part.id) === fresh.innerHTML || part.contains(document.activeElement)) return;
+  const active = document.activeElement;
+  const key = part.contains(active) && active.matches("[data-key] > summary") ? active.parentElement.dataset.key : "";
+  if (!fresh || written.get(part.id) === fresh.innerHTML || (part.contains(active) && !key)) return;
   written.set(part.id, fresh.innerHTML);
+  const open = new Set([...part.querySelectorAll("details[open][data-key]")].map((one) => one.dataset.key));
   const orders = tablesOf(part).map((table) => {
     const head = table.querySelector("th[aria-sort]");
     return head && [head.cellIndex, head.getAttribute("aria-sort") === "descending" ? 2 : 1];
   });
   part.replaceChildren(...fresh.childNodes);
+  // What somebody unfolded stays so, and the focus where it was.
+  for (const one of part.querySelectorAll("details[data-key]")) {
+    one.open = open.has(one.dataset.key);
+    if (key && one.dataset.key === key) one.querySelector("summary").focus();
+  }
   tablesOf(part).forEach((table, at) => {
     if (!part.matches("tbody")) sortable(table);
     const [column, clicks] = orders[at] ?? [];
@@ -214,6 +222,61 @@ function onNotice(event) {
   while (list.children.length > Number(list.dataset.most)) list.lastElementChild.remove();
 }
 
+// Forms that the server checks while they are typed. What nobody touched follows what was typed elsewhere: the network of
+// a cluster with another name is another one.
+function told(field, control, problem) {
+  const id = `${field.dataset.field}-err`;
+  let line = document.getElementById(id);
+  field.classList.toggle("wrong", Boolean(problem));
+  if (!problem) {
+    line?.remove();
+    control?.removeAttribute("aria-invalid");
+    return;
+  }
+  if (!line) {
+    line = element("p", "", { class: "error", id, role: "status" });
+    field.querySelector(".doc").before(line);
+  }
+  line.textContent = problem;
+  control?.setAttribute("aria-invalid", "true");
+}
+
+for (const form of document.querySelectorAll("form[data-check]")) {
+  const touched = new Set();
+  let number = 0;
+  const ask = async () => {
+    const own = (number += 1);
+    let answer;
+    try {
+      const sent = await fetch(form.dataset.check, { method: "POST", body: new URLSearchParams(new FormData(form)) });
+      if (!sent.ok) return;
+      answer = await sent.json();
+    } catch {
+      return; // The head is away, or the login has ended: sending the form tells.
+    }
+    if (own !== number) return;
+    for (const field of form.querySelectorAll("[data-field]")) {
+      const one = answer[field.dataset.field];
+      const control = form.elements[field.dataset.field];
+      const before = form.elements[field.dataset.field.replace("a.", "p.")];
+      if (!one) continue;
+      field.hidden = !one.asked;
+      const isTold = touched.has(field.dataset.field) || field.classList.contains("wrong");
+      told(field, control instanceof Element ? control : null, isTold ? one.problem : "");
+      if (!before || control.value.trim() !== before.value) continue;
+      before.value = one.text;
+      control.value = one.text;
+    }
+  };
+  let timer = 0;
+  form.addEventListener("input", (event) => {
+    const field = event.target.closest("[data-field]");
+    if (field) touched.add(field.dataset.field);
+    clearTimeout(timer);
+    timer = setTimeout(ask, 300);
+  });
+}
+
 // What changes by itself is read again from the server now and then, while it is seen and nothing in it has the focus.
 const changing = document.querySelector("[data-refresh]");
 
@@ -250,7 +313,7 @@ function listen() {
   source = new EventSource(`/events/stream?${asked}`);
   source.addEventListener("revision", onRevision);
   source.addEventListener("notice", onNotice);
-  for (const kind of ["revision", "notice", "health", "progress"]) source.addEventListener(kind, renew);
+  for (const kind of ["revision", "notice", "health", "progress", "setup"]) source.addEventListener(kind, renew);
   source.addEventListener("open", () => {
     body.dataset.stream = "open";
     renew();
