@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bench import agents, apiload, ccm, head, images, informer, ipam, people, ready, report, store
+from bench import agents, apiload, ccm, head, images, informer, ipam, people, ready, report, setup, store
 
-TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam", "head", "agents", "images", "people")
+TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam", "head", "agents", "images", "people", "setup")
 
 
 def tell(line: str) -> None:
@@ -45,6 +45,8 @@ async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) 
             return await images.run(folder, is_quick=options.quick, tell=tell)
         case "people":
             return await people.run(folder, is_quick=options.quick, tell=tell)
+        case "setup":
+            return await setup.run(folder, is_quick=options.quick, tell=tell)
         case "head":
             return await head.run(folder, is_quick=options.quick, tell=tell)
         case _:

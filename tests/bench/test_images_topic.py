@@ -25,7 +25,6 @@ def test_topic_gives_its_figures_and_leaves_nothing(tmp_path: pathlib.Path) -> N
     rows = {row["name"]: row for row in json.loads(output.read_text())["images"]["rows"]}
     assert rows.keys() == {
         "one changed file",
-        "one changed file, rsync without owners and attributes",
         "processor time for one changed file, all processes",
         "the first copy",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.setup.conftest import tool
@@ -18,7 +19,7 @@ from bedplate.setup.answers import aliases, document, fitting
 from bedplate.setup.answers.site import of_tree
 from bedplate.setup.kubernetes import deploy, hardware
 from bedplate.setup.kubernetes.settings import Settings, of_answers
-from bedplate.setup.tool import operations
+from bedplate.setup.tool import listings, operations
 from bedplate.setup.tool.flags import FLAGS, GROUPS
 from bedplate.setup.wizard import steps
 
@@ -200,3 +201,35 @@ def test_item_113_a_removal_has_the_twenty_documented_stages() -> None:
         "Remove Kube Cluster",
         "Print Summary",
     ]
+
+
+def test_item_191_versions_of_operators_show_the_default_first_and_netq_by_release(tool: Tool) -> None:
+    done = tool("--list-operators-versions", on_head=False)
+    assert done.exit_code == 0
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    first = lines[lines.index("NVIDIA GPU Operator:") + 1]
+    assert first == "24.6.2 (default) (NVIDIA AI Enterprise certified)"
+    netq = lines[lines.index("NetQ:") + 1 :][:5]
+    assert netq == [f"4.{9 + number} (Kubernetes 1.{27 + number})" for number in range(5)]
+
+
+def test_item_192_an_operator_is_available_only_while_its_definition_is_served() -> None:
+    def definition(established: str, served: bool) -> dict[str, Any]:
+        return {
+            "metadata": {"name": "mpijobs.kubeflow.org"},
+            "spec": {"versions": [{"name": "v1", "served": served}]},
+            "status": {"conditions": [{"type": "Established", "status": established}]},
+        }
+
+    for item, number in (
+        (definition("True", True), 1),
+        (definition("False", True), 0),
+        (definition("True", False), 0),
+    ):
+        rows = dict(line.split(" : ") for line in listings.available({"items": [item]}))
+        assert {name.strip(): int(text) for name, text in rows.items() if text.isdecimal()} == {
+            "cm-jupyter-kernel-operator": 0,
+            "postgresql-operator": 0,
+            "spark-operator": 0,
+            "cm-kubernetes-mpi-operator": number,
+        }

@@ -34,7 +34,7 @@ from bedplate.api.resources import (
 )
 from bedplate.core import errors
 from bedplate.kube import Client, config
-from bedplate.setup.people import certificates, grants
+from bedplate.people import certificates, grants
 from bedplate.setup.people.request import Action
 
 HOME = "/home/john"

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import struct
 import subprocess
 import tarfile
@@ -20,6 +21,7 @@ from tests.deploy.conftest import ROOT, VERSION, load_tool
 from tests.head.folder.serving import serving
 from tests.waiting import until
 
+from bedplate.cli import overssh
 from bedplate.client import HeadClient
 from bedplate.head.daemon import Daemon
 from bedplate.head.folder import administration, creation
@@ -316,3 +318,87 @@ def test_rpm_installs_it_and_removes_it(built: list[Path], rpm_machine: Path) ->
     assert refused.returncode and "rpm --erase bedplate-agent" in refused.stderr
     rpm("--erase", *where, "bedplate-agent")
     assert {name for name in found(rpm_machine) - before if not name.startswith("var/")} == set()
+
+
+# Over ssh, to a machine whose package manager is rpm
+
+ENTER = """\
+#!/bin/sh
+# Stands in for ssh: its options and the destination are left out, and the script is run on the machine.
+while [ "$1" != -- ]; do shift; done
+shift 2
+exec unshare --mount sh -ec '
+for name in usr etc var opt; do
+    mount -t overlay overlay -o "lowerdir=/$name,upperdir=$0/$name,workdir=$0/work/$name" "$0/root/$name"
+done
+mount -t proc proc "$0/root/proc"
+mount --rbind /dev "$0/root/dev"
+exec chroot "$0/root" sh -c "$1"
+' {folder} "$1"
+"""
+RPM = """\
+#!/bin/sh
+# rpm of Debian asks for a confirmation, and knows none of the packages that are there.
+exec /usr/bin/rpm --force-debian --nodeps "$@"
+"""
+
+
+@pytest.fixture
+def redhat(tmp_path: Path) -> tuple[Path, overssh.Machine]:
+    """This machine as one that has rpm and no dpkg: what is written goes to a folder, of which the machine's files are
+    the lower layer."""
+    programs.on_path("rpm")
+    folder = tmp_path / "redhat"
+    for name in ("usr", "etc", "var", "opt"):
+        for place in (folder / name, folder / "work" / name, folder / "root" / name):
+            place.mkdir(parents=True)
+    for name in ("proc", "dev", "tmp", "run", "root"):
+        (folder / "root" / name).mkdir()
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (folder / "root" / name).symlink_to(f"usr/{name}")
+    enter = folder / "ssh"
+    enter.write_text(ENTER.format(folder=folder))
+    enter.chmod(0o755)
+    (folder / "usr/local/bin").mkdir(parents=True)
+    (folder / "usr/local/bin/rpm").write_text(RPM)
+    (folder / "usr/local/bin/rpm").chmod(0o755)
+    (folder / "usr/bin").mkdir()
+    # A character device of number 0 is what an upper layer has in place of a file that was removed.
+    os.mknod(folder / "usr/bin/dpkg", 0o600 | stat.S_IFCHR, os.makedev(0, 0))
+    return folder, overssh.Machine(overssh.Host("node001", "node001"), overssh.Ssh((str(enter),)))
+
+
+def written(folder: Path) -> set[str]:
+    """Files of the upper layers, but for what rpm and the C library know of them."""
+    paths = [path for name in ("usr", "etc", "var", "opt") for path in (folder / name).rglob("*") if path.is_file()]
+    names = {path.relative_to(folder).as_posix() for path in paths}
+    return {name for name in names if not name.startswith(("var/lib/rpm", "etc/ld.so"))}
+
+
+@pytest.mark.external
+@pytest.mark.root
+@needs_root
+async def test_a_machine_with_rpm_gets_the_rpm_over_ssh_enrols_and_loses_all_of_it(
+    built: list[Path], redhat: tuple[Path, overssh.Machine], site: tuple[Folder, Daemon, HeadClient]
+) -> None:
+    (place, machine), (folder, daemon, _) = redhat, site
+    before = written(place)
+    facts = await machine.probe()
+    assert (facts.managers, facts.packager, facts.version) == (("rpm",), "", "")
+    plan = overssh.plan(machine.host, facts, [overssh.Package.read(path) for path in built], [daemon.url])
+    assert plan.package is not None and plan.package.path == built[2]
+    await machine.copy(plan.package)
+    _, token = await administration.create_token(folder, "node001", kind="enrol", name="", days=0)
+    assert await machine.enrol([daemon.url], token, timeout_s=120) == "node001"
+    facts = await machine.probe()
+    assert (facts.packager, facts.version, facts.node, facts.is_enrolled) == ("rpm", VERSION, "node001", True)
+    assert overssh.plan(machine.host, facts, [overssh.Package.read(built[2])], [daemon.url]).text == "nothing"
+    await machine.copy(plan.package)
+    await machine.remove(purge=False)
+    facts = await machine.probe()
+    assert (facts.packager, facts.version, facts.is_enrolled) == ("", "", True), "a removal keeps who it is"
+    await machine.copy(plan.package)
+    await machine.probe()
+    await machine.remove(purge=True)
+    assert written(place) == before
+    assert (await machine.probe()).is_enrolled is False

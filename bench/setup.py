@@ -1,0 +1,218 @@
+"""What a cluster costs from one command, beside plain kubeadm: three nodes made and removed, one node added.
+
+Two labs on this machine, one after the other. In the first, `cm-kubernetes-setup` deploys a cluster of three bare
+nodes, adds a fourth, takes it out, adds it again beside 500 simulated Nodes, and removes the cluster; the time is that
+of the whole program, packages, certificates, etcd and proxies included. In the second a script runs `kubeadm init`,
+`join` and `reset` on nodes that have their packages, containerd and images already, and waits for the same conditions;
+its times are those of kubeadm's own processes. So plain kubeadm has less to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from bedplate.core import errors
+from bedplate.lab import binaries, managed, packages
+from bedplate.lab.nodes import INSIDE
+from bench import report
+
+__all__ = ["run", "seconds"]
+
+SIMULATED, FEW = 500, 5
+_EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "three-nodes.yaml"
+_ACCEPTED = "SystemVerification,Swap,NumCPU,Mem"
+_NOW = "date +%s.%N"
+_TIMES = re.compile(r"^(?:began|ended) (\d+\.\d+)$", re.MULTILINE)
+_ADDED = "node004"
+
+
+async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
+    topic = report.Topic("setup", "a cluster of three nodes from one command", "plain kubeadm")
+    if os.geteuid():
+        topic.notes.append("the labs need root and were left out")
+        return topic
+    binaries.ensure((*packages.TAKEN, *managed.IMAGED), progress=tell)
+    many = FEW if is_quick else SIMULATED
+    load = os.getloadavg()[0]
+    tell("a managed lab with four bare nodes")
+    async with _lab(folder, "m", "--managed", "--nodes", "4") as lab:
+        own = await _ours(lab, many, tell)
+    tell("a lab with four nodes, by plain kubeadm")
+    async with _lab(folder, "k", "--control-plane", "kubeadm", "--nodes", "4") as lab:
+        peer = await _plain(lab, many, tell)
+    names = {
+        "deploy": "deployment of 3 nodes, all Ready",
+        "remove": "removal of the cluster",
+        "add": "one node added to 3, Ready",
+        "add many": f"one node added to 3 and {many} simulated ones, Ready",
+        "leave": "one node taken out, drained and reset",
+    }
+    for key, name in names.items():
+        topic.rows.append(report.Row(name, own[key], peer[key], "s", goal=1.0, is_less_better=True))
+    topic.rows += [
+        report.Row("deployment of 3 nodes, seconds", own["deploy"], None, "s", limit=90.0, is_less_better=True),
+        report.Row("removal of the cluster, seconds", own["remove"], None, "s", limit=15.0, is_less_better=True),
+        report.Row(
+            f"one node more beside {many}, second column beside none",
+            own["add many"],
+            own["add"],
+            "s",
+            goal=0.67,
+            is_less_better=True,
+        ),
+    ]
+    topic.notes.append(
+        "ours is the whole program, from bare nodes; kubeadm's are its own processes and the wait until nodes are"
+        f" Ready, on nodes with packages, containerd and images; one turn each, load {load:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after"
+    )
+    return topic
+
+
+# Ours
+
+
+async def _ours(lab: _Lab, many: int, tell: Callable[[str], None]) -> dict[str, float]:
+    data = lab.folder / "head"
+    times = {}
+
+    async def setup(*words: str) -> float:
+        state = ["--state", str(lab.folder / "setup"), "--log-file", str(lab.folder / "setup.log")]
+        command = [sys.executable, "-m", "bedplate.apps.kubernetessetup", "--data", str(data), *state]
+        begin = time.monotonic()
+        await _finish([*command, *words, "--on-error-action", "abort"], lab.environ)
+        return time.monotonic() - begin
+
+    tell("cm-kubernetes-setup -c examples/three-nodes.yaml")
+    times["deploy"] = await setup("-c", str(_EXAMPLE))
+    lab.kubeconfig = data / "kubernetes" / "default.kubeconfig"
+    tell(f"--add-nodes {_ADDED}")
+    times["add"] = await setup("--add-nodes", _ADDED)
+    tell(f"--remove-nodes {_ADDED}")
+    times["leave"] = await setup("--remove-nodes", _ADDED)
+    await lab.simulate(many)
+    tell(f"--add-nodes {_ADDED}, beside {many} simulated nodes")
+    times["add many"] = await setup("--add-nodes", _ADDED)
+    await setup("--remove-nodes", _ADDED)
+    tell("--remove")
+    times["remove"] = await setup("--remove", "--yes-i-really-mean-it")
+    return times
+
+
+# Plain kubeadm
+
+
+async def _plain(lab: _Lab, many: int, tell: Callable[[str], None]) -> dict[str, float]:
+    first, *others, last = [f"node-{number}" for number in range(1, 5)]
+    times = {}
+    # The lab has made its cluster once: containerd has all images, and kubeadm's files are there.
+    await asyncio.gather(*(lab.kubeadm(node, "reset", "--force") for node in (first, *others, last)))
+    tell("kubeadm init, kubeadm join")
+    spent = await lab.kubeadm(first, "init", "--config=/etc/kubernetes/init.yaml")
+    await lab.fetch_kubeconfig(first)
+    spent += max(await asyncio.gather(*(lab.join(node) for node in others)))
+    times["deploy"] = spent + await lab.until_ready([first, *others])
+    tell("one node more")
+    times["add"] = await lab.join(last) + await lab.until_ready([last])
+    times["leave"] = await lab.leave(last)
+    await lab.simulate(many)
+    tell(f"one node more, beside {many} simulated nodes")
+    times["add many"] = await lab.join(last) + await lab.until_ready([last])
+    await lab.leave(last)
+    tell("kubeadm reset")
+    times["remove"] = max(await asyncio.gather(*(lab.kubeadm(node, "reset", "--force") for node in (first, *others))))
+    return times
+
+
+def seconds(printed: str) -> float:
+    """What a command on a node says it took. Raises `Terminal`."""
+    found = [float(text) for text in _TIMES.findall(printed)]
+    if len(found) != 2:
+        raise errors.Terminal(f"the command did not end as it should: {printed[-400:]}")
+    return found[1] - found[0]
+
+
+class _Lab:
+    """A lab of this run."""
+
+    def __init__(self, name: str, state: pathlib.Path) -> None:
+        self.name = name
+        self.folder = state / "bedplate" / "labs" / name
+        self.environ = os.environ | {"XDG_STATE_HOME": str(state)}
+        self.kubeconfig = self.folder / "kubeconfig"
+
+    async def command(self, verb: str, *words: str) -> str:
+        line = [sys.executable, "-m", "bedplate.apps.bedplate", "lab", verb, "--name", self.name, *words]
+        return await _finish(line, self.environ)
+
+    async def kubeadm(self, node: str, *words: str) -> float:
+        """Run kubeadm on a node; what it took there, without the way to the node."""
+        accepted = "" if words[0] == "reset" else f" --ignore-preflight-errors={_ACCEPTED}"
+        run = f"kubeadm {' '.join(words)}{accepted}"
+        script = (
+            f'PATH={INSIDE}/nodes/{node}/bin:$PATH; echo "began $({_NOW})"; {run} || exit 1; echo "ended $({_NOW})"'
+        )
+        return seconds(await self.command("exec", node, "--", "sh", "-c", script))
+
+    async def join(self, node: str) -> float:
+        return await self.kubeadm(node, "join", "--config=/etc/kubernetes/join.yaml")
+
+    async def leave(self, node: str) -> float:
+        begin = time.monotonic()
+        await self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
+        spent = time.monotonic() - begin + await self.kubeadm(node, "reset", "--force")
+        begin = time.monotonic()
+        await self.kubectl("delete", "node", node)
+        return spent + time.monotonic() - begin
+
+    async def fetch_kubeconfig(self, node: str) -> None:
+        text = await self.command("exec", node, "--", "cat", "/etc/kubernetes/admin.conf")
+        self.kubeconfig = self.folder.parent / f"{self.name}.kubeconfig"
+        self.kubeconfig.write_text(text)
+        self.kubeconfig.chmod(0o600)
+
+    async def kubectl(self, *words: str, stdin: str = "") -> str:
+        program = str(binaries.ensure(("kubectl",))["kubectl"])
+        return await _finish([program, f"--kubeconfig={self.kubeconfig}", *words], self.environ, stdin)
+
+    async def until_ready(self, nodes: Sequence[str]) -> float:
+        begin = time.monotonic()
+        places = [f"node/{node}" for node in nodes]
+        await self.kubectl("wait", "--for=create", *places, "--timeout=300s")
+        await self.kubectl("wait", "--for=condition=Ready", *places, "--timeout=300s")
+        return time.monotonic() - begin
+
+    async def simulate(self, count: int) -> None:
+        """Nodes without machines."""
+        items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"sim-{n:04d}"}} for n in range(count)]
+        await self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+@contextlib.asynccontextmanager
+async def _lab(folder: pathlib.Path, suffix: str, *words: str) -> AsyncIterator[_Lab]:
+    lab = _Lab(f"bench{os.getpid() % 100000}{suffix}", folder / suffix)
+    try:
+        await lab.command("up", *words)
+        yield lab
+    finally:
+        await lab.command("down")
+
+
+async def _finish(command: Sequence[str], environ: dict[str, str], stdin: str = "") -> str:
+    """Run a program to its end; what it printed. Raises `Terminal` with its last words."""
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env=environ, cwd="/"
+    )
+    printed, _ = await child.communicate(stdin.encode())
+    if child.returncode:
+        raise errors.Terminal(f"{' '.join(command[:8])} failed: {printed.decode(errors='replace')[-600:]}")
+    return printed.decode(errors="replace")
