@@ -58,10 +58,10 @@ INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
 # Programs and modules of the larger systems, which no manager uses: the shell, head, agent, setup, API server, lab.
 NO_PROGRAMS = frozenset({"bedplate-agent", "cm-kube-diagnose", "cm-kubernetes-setup", "cmsh"})
 NO_PARTS = re.compile(
-    r"(agent|apiserver|client|head|lab|setup|sim|store|ui)/"
+    r"(agent|apiserver|client|head|lab|people|setup|sim|store|ui)/"
     r"|cli/(agent|agentsetup|agents|can|overssh|head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$"
     r"|apps/(agent|cmsh|kubediagnose|kubernetessetup)\.py$"
-    r"|api/(desired|headapi|images|masking|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
+    r"|api/(desired|headapi|images|masking|quantity|references|setups|states|steps)\.py$|core/(folders|memory)\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"

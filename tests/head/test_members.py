@@ -106,4 +106,4 @@ async def test_the_version_of_an_upgrade_is_three_numbers_and_reaches_the_agent(
         id="1", node="n", kind="kubeadm", state="waiting", asked="", until="", by="a", action="upgrade-node",
         cluster="default", version="1.35.4",
     )  # fmt: skip
-    assert errands._errand(state).version == "1.35.4"
+    assert errands._errand(state, ()).version == "1.35.4"

@@ -157,7 +157,7 @@ def test_item_010_a_kubernetes_cluster_is_shown_in_the_documented_order() -> Non
         (
             "EtcdCluster",
             "Name|Revision|Election Timeout|Heart Beat Interval|CA|CA Key|Member Certificate|Member Certificate Key|"
-            "Client CA|Client Certificate|Client Certificate Key|Authority",
+            "Client CA|Client Certificate|Client Certificate Key|Authority|Snapshot Interval|Snapshots Kept",
         ),
     ],
 )

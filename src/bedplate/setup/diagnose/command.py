@@ -24,10 +24,25 @@ PROGRAM = "cm-kube-diagnose"
 _file = click.Path(path_type=pathlib.Path, dir_okay=False)
 
 
+_EXAMPLES = """
+Examples:
+  cm-kube-diagnose                                      the only cluster, for people
+  cm-kube-diagnose --cluster default --archive report.tar.gz
+  cm-kube-diagnose -o json | jq .findings
+
+Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage or no such cluster, 3 not all could be read.
+"""
+
+
+class _Command(click.Command):
+    """Help that ends with examples as they stand."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(_EXAMPLES)
+
+
 @click.command(
-    PROGRAM,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage or no such cluster, 3 not all could be read.",
+    PROGRAM, cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.option("--cluster", metavar="NAME", help="Name of the cluster. [default: the only one]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format.")
