@@ -68,7 +68,8 @@ def workers_for(cores: int) -> int:
 
 
 def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, list[str]]:
-    """The passes of a tier by name, each with pytest's arguments."""
+    """The passes of a tier by name, each with pytest's arguments. A worker that has servers of its own has more to do
+    than one without: there are three for every four."""
     parallel = ["--dist", "loadgroup", "-n"]
     if tier == "soak":
         return {"soak": ["-m", "soak", *arguments]}
@@ -77,7 +78,7 @@ def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, li
     if tier == "test":
         return {"test": [*parallel, str(workers), "-m", TEST]}
     return {
-        "verify-side-by-side": [*parallel, "2", "-m", SIDE_BY_SIDE],
+        "verify-side-by-side": [*parallel, str(max(2, 3 * workers // 4)), "-m", SIDE_BY_SIDE],
         LABS_PASS: ["-m", LABS],
     }
 
