@@ -6,7 +6,7 @@ import pytest
 from tests.setup.tool.driving import Tool
 
 from bedplate.core import errors
-from bedplate.setup.kubernetes.drain import Consent
+from bedplate.head.clusters.draining import Consent
 from bedplate.setup.kubernetes.upgrade import stages
 from bedplate.setup.kubernetes.upgrade.planning import Member, Version, plan
 from bedplate.setup.tool import upgrading
