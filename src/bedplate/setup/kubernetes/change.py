@@ -14,14 +14,16 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Tree
-from bedplate.head.clusters.membership import cluster_of, is_managed
+from bedplate.head.clusters.membership import Membership, cluster_of, is_managed, refusals
 from bedplate.head.entities.nodes import ConfigurationOverlay
+from bedplate.head.render.clusters import kubelets
 from bedplate.head.schema.ranges import natural
+from bedplate.head.session import Session
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import cluster, nodes
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
-__all__ = ["adding", "assigned", "removing", "unassigned"]
+__all__ = ["adding", "assigned", "check", "removing", "unassigned"]
 
 _CHANGED, _WANTED = "nodes of overlays before", "nodes of overlays"
 _REVISION = "revision of the change"
@@ -67,7 +69,21 @@ def unassigned(tree: Tree, name: str, names: Sequence[str]) -> Overlays:
     if wrong:
         raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=wrong)
     left = {overlay: [node for node in members if node not in names] for overlay, members in known.items()}
-    return {overlay: members for overlay, members in left.items() if members != known[overlay]}
+    changed = {overlay: members for overlay, members in left.items() if members != known[overlay]}
+    _demand_survival(tree, name, changed)
+    return changed
+
+
+def _demand_survival(tree: Tree, name: str, overlays: Overlays) -> None:
+    """Refuse what the head would refuse to commit: a cluster without control plane, an etcd without quorum. Who is up
+    is known to the head alone."""
+    session = Session(tree)
+    for overlay, members in overlays.items():
+        session.set(("configurationoverlay", overlay), "nodes", ",".join(members))
+    records = {member.node.key: Membership(name) for member in kubelets(tree, name)}
+    wrong = refusals(records, tree, session.tree, lambda node: True)
+    if wrong:
+        raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=list(wrong))
 
 
 def _demand_managed(tree: Tree, name: str) -> None:
@@ -82,6 +98,15 @@ def _nodes(tree: Tree, overlay: str) -> list[str]:
     members = ConfigurationOverlay.nodes.value(tree.get(("configurationoverlay", overlay)))
     assert isinstance(members, tuple)
     return list(members)
+
+
+def check(action: str, tree: Tree, answers: Mapping[str, Any]) -> None:
+    """Refuse nodes that cannot be added or taken out, before a run begins. Raises `Invalid` with all that is wrong."""
+    asked = _Answers(answers)
+    if action == "add-nodes":
+        assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane)
+    else:
+        unassigned(tree, asked.cluster, asked.nodes)
 
 
 def adding(answers: Mapping[str, Any]) -> list[Stage]:
