@@ -114,7 +114,7 @@ def adding(answers: Mapping[str, Any]) -> list[Stage]:
     stage = functools.partial(_stage, answers)
     return [
         stage("Check Nodes", _check_added, inputs="the state of the nodes"),
-        stage("Assign Roles", _assign, _restore, effects="overlays; packages and services on the nodes"),
+        stage("Assign Roles", _assign, _take_back, effects="overlays; packages and services on the nodes"),
         stage("Join Nodes", _joined, effects="kubeadm join, by the head"),
         stage("Print Summary", _summary, inputs="the cluster"),
     ]
@@ -125,7 +125,7 @@ def removing(answers: Mapping[str, Any]) -> list[Stage]:
     stage = functools.partial(_stage, answers)
     return [
         stage("Check Nodes", _check_removed, inputs="the state of the nodes"),
-        stage("Unassign Roles", _unassign, _restore, effects="overlays"),
+        stage("Unassign Roles", _unassign, _give_back, effects="overlays"),
         stage("Drain And Reset Nodes", _left, effects="drain, etcd member, kubeadm reset, Node; by the head"),
         stage("Wait For Nodes", _cleared, inputs="files and services of the nodes"),
         stage("Print Summary", _summary, inputs="the cluster"),
@@ -207,15 +207,38 @@ async def _write(context: Context, overlays: Overlays, message: str) -> int:
     return revision.number if revision is not None else (await head.whoami()).revision
 
 
-async def _restore(context: Context, tree: Tree, asked: _Answers) -> None:
-    """Give the overlays the nodes back that they had, and leave what else was changed of them."""
-    before = context.notes.get(_CHANGED) or {}
+async def _restore(context: Context, tree: Tree, asked: _Answers) -> int | None:
+    """Give the overlays the nodes back that they had, and leave what else was changed of them; the revision, None where
+    nothing had been changed."""
     overlays = {}
-    for overlay, members in before.items():
+    for overlay, members in (context.notes.get(_CHANGED) or {}).items():
         if tree.find("configurationoverlay", overlay) is not None:
             present = set(_nodes(tree, overlay)) - set(asked.nodes)
             overlays[overlay] = sorted(present | (set(members) & set(asked.nodes)), key=natural)
-    await _write(context, overlays, f"undo: nodes of the Kubernetes cluster {asked.cluster}")
+    if not overlays:
+        return None
+    return await _write(context, overlays, f"undo: nodes of the Kubernetes cluster {asked.cluster}")
+
+
+async def _take_back(context: Context, tree: Tree, asked: _Answers) -> None:
+    """Undo of an addition: over when the nodes are out again, and what they were."""
+    revision = await _restore(context, tree, asked)
+    if revision is not None:
+        await _until_left(context, asked, revision)
+        context.notes[nodes.MAY_BE_DOWN] = True
+        await nodes.applied(context, revision)
+
+
+async def _give_back(context: Context, tree: Tree, asked: _Answers) -> None:
+    """Undo of a removal: over when the nodes are part of the cluster again."""
+    revision = await _restore(context, tree, asked)
+    if revision is not None:
+        context.notes[nodes.MAY_BE_DOWN] = True
+        await nodes.applied(context, revision)
+        away = {node.node for node in await nodes.down(context, asked.nodes)}
+        there = [name for name in asked.nodes if name not in away]
+        async with cluster.connected(folder_of(context), asked.cluster) as client:
+            await cluster.until_ready(client, there, {}, context.clock)
 
 
 async def _joined(context: Context, tree: Tree, asked: _Answers) -> None:
@@ -227,6 +250,10 @@ async def _joined(context: Context, tree: Tree, asked: _Answers) -> None:
 
 
 async def _left(context: Context, tree: Tree, asked: _Answers) -> None:
+    await _until_left(context, asked, context.notes[_REVISION])
+
+
+async def _until_left(context: Context, asked: _Answers, revision: int) -> None:
     away = {node.node for node in await nodes.down(context, asked.nodes)}
     for name in sorted(away, key=natural):
         context.say(
@@ -235,7 +262,7 @@ async def _left(context: Context, tree: Tree, asked: _Answers) -> None:
         )
 
     async def waits() -> str:
-        progress = await nodes.head_of(context).progress(context.notes[_REVISION])
+        progress = await nodes.head_of(context).progress(revision)
         return "; ".join(f"{node.node}: {node.text or node.state}" for node in progress.nodes)
 
     there = [name for name in asked.nodes if name not in away]
