@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,15 +70,15 @@ class Lab(NamedTuple):
         state = ["--state", str(self.site.folder / "setup"), "--log-file", str(self.site.folder / "setup.log")]
         return [*command, *([] if STATELESS & set(words) else state), *words]
 
-    def kill_at(self, stage: str, *words: str) -> None:
-        """Run the tool, and kill it as soon as it says that a stage begins."""
+    def kill_at(self, stage: str, *words: str) -> bool:
+        """Run the tool, and kill it as soon as it says that a stage begins; False for one that was quicker."""
         pipe, line = subprocess.PIPE, self._command(*words, "--on-error-action", "abort")
         with subprocess.Popen(line, env=self.site.lab.environ, stdout=pipe, text=True, cwd="/") as tool:
             assert tool.stdout is not None
             for text in tool.stdout:
                 if text.strip() == f"#### stage: kubernetes: {stage}":
                     tool.kill()
-                    return
+                    return tool.wait() != 0
         raise AssertionError(f"the run ended before {stage}")
 
     def kubectl(self, *words: str, node: str = "node001", stdin: str = "") -> str:
@@ -132,28 +132,31 @@ class Lab(NamedTuple):
 
     def assert_as_before(self) -> None:
         """Nothing is left of a cluster, on no node and not on the head."""
-        for node in NODES:
+        for node in self.trees:
             self.assert_clean(node)
         assert self.tree_of_head() == self.objects
         assert not (self.site.data / "kubernetes").exists()
         assert not (self.site.data / "modulefiles").exists()
 
 
-@pytest.fixture(scope="module")
-def lab(new_lab: Callable[..., Any], look: Callable[..., Any]) -> Iterator[Lab]:
+def bare(made: Any, nodes: Sequence[str], machine: Any = None) -> Lab:
+    """Start a lab with nodes and no cluster, and see what it is like."""
     binaries.ensure((*packages.TAKEN, *managed.IMAGED), progress=print)
-    made = new_lab("s")
-    before = look(made.name, made.state)
-    site = Site(made, made.ok("up", "--managed", "--nodes", "3").strip())
+    site = Site(made, made.ok("up", "--managed", "--nodes", str(len(nodes))).strip())
     # The four health checks and the networks of a new site are those of a cluster, and go with it.
     site.cmsh(
         "network", "remove kube-default-pod", "remove kube-default-service", "healthcheck",
         "remove KubernetesChildNode", "remove KubernetesComponentsStatus", "remove KubernetesNodesStatus",
         "remove KubernetesPodsStatus", "/", "commit --wait",
     )  # fmt: skip
-    lab = Lab(site, {node: site.tree(node) for node in NODES}, {}, "", before)
-    lab = lab._replace(kernels={node: lab.kernel(node) for node in NODES}, objects=lab.tree_of_head())
-    yield lab
+    lab = Lab(site, {node: site.tree(node) for node in nodes}, {}, "", machine)
+    return lab._replace(kernels={node: lab.kernel(node) for node in nodes}, objects=lab.tree_of_head())
+
+
+@pytest.fixture(scope="module")
+def lab(new_lab: Callable[..., Any], look: Callable[..., Any]) -> Iterator[Lab]:
+    made = new_lab("s")
+    yield bare(made, NODES, look(made.name, made.state))
     made.run("down")
 
 

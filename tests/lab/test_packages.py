@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from bedplate.lab import packages
+from bedplate.lab import binaries, cluster, managed, packages
+from bedplate.lab.plan import Options
 
 
 @pytest.fixture
@@ -81,3 +84,21 @@ def test_the_kubelet_comes_with_a_unit_that_reads_the_roles_flags(machine: Path,
 
 def test_a_folder_that_is_not_there_has_no_packages(tmp_path: Path) -> None:
     assert packages.paths_of(tmp_path / "none") == []
+
+
+def test_a_lab_of_two_versions_builds_those_and_does_without_add_ons_that_the_cache_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: set[str] = set()
+
+    def ensure(names: Iterable[str], *_version: str, **_more: Any) -> dict[str, Path]:
+        built.update(names)
+        return {name: Path("/", name) for name in names}
+
+    monkeypatch.setattr(binaries, "ensure", ensure)
+    monkeypatch.setattr(binaries, "cached", lambda name, version: None)
+    monkeypatch.setattr(managed, "make_images", lambda *_: None)
+    options = Options(managed=True, nodes=2, kubernetes="1.34", next_kubernetes="1.35")
+    programs = cluster.gather(options, lambda _line: None)
+    assert built == {*packages.NEEDS, *packages.TAKEN, *managed.IMAGED}
+    assert not set(managed.ADDONS) & set(programs)

@@ -125,12 +125,11 @@ def gather(options: Options, report: Report) -> dict[str, Path]:
     if options.managed:
         extras.require("bedplate lab up --managed", "head")
         programs = binaries.ensure(packages.NEEDS, progress=report)
-        names = (*packages.TAKEN, *managed.IMAGED, *managed.ADDONS)
+        names = (*packages.TAKEN, *managed.IMAGED)
         if options.kubernetes != versions.DEFAULT:
             # Whoever names a version waits for it.
-            own = (*packages.TAKEN, *managed.IMAGED)
-            programs |= binaries.ensure(own, options.kubernetes, progress=report, only_exact=True)
-        taken = {name: binaries.cached(name, options.kubernetes) for name in names}
+            programs |= binaries.ensure(names, options.kubernetes, progress=report, only_exact=True)
+        taken = {name: binaries.cached(name, options.kubernetes) for name in (*names, *managed.ADDONS)}
         taken[debian.DOCKERD] = debian.cached()
         programs |= {name: path for name, path in taken.items() if path is not None}
         managed.make_images(programs, binaries.cache_folder(), options.kubernetes, report)

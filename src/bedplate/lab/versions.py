@@ -42,7 +42,7 @@ LOCAL_PATH = "v0.0.30"
 # Later ones need modules that the proxy was not seen to serve.
 TRAEFIK = "v3.6.12"
 
-_FORM = re.compile(r"v?(\d+\.\d+)(\.\d+)?")
+_FORM = re.compile(r"v?(\d+\.\d+)(\.\d+)?", re.ASCII)
 
 
 def resolve(text: str) -> str:

@@ -17,26 +17,50 @@ DAEMONS = ResourceRef("apps", "v1", "daemonsets", "DaemonSet", True, core.Node)
 BUDGETS = custom("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 
 
-def pod(name: str, *, owner: str = "ReplicaSet", phase: str = "Running", mirror: bool = False) -> core.Pod:
-    owners = (meta.OwnerReference(kind=owner, name="x", controller=True),) if owner else ()
-    notes = {"kubernetes.io/config.mirror": "1"} if mirror else {}
-    about = meta.ObjectMeta(name=name, namespace="default", owner_references=owners, annotations=notes)
-    return core.Pod(metadata=about, status=core.PodStatus(phase=phase))
+def _pod(name: str, *, owner: str = "ReplicaSet", phase: str = "Running", **more: Any) -> dict[str, Any]:
+    owners = [{"kind": owner, "name": "x", "controller": True}] if owner else []
+    annotations = {draining.MIRROR: "x"} if more.pop("is_static", False) else {}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "ownerReferences": owners, "annotations": annotations},
+        "spec": more,
+        "status": {"phase": phase},
+    }
 
 
-def test_item_110_pods_of_controllers_go_those_of_the_node_stay_and_bare_ones_stop_it() -> None:
-    pods = [
-        pod("web"),
-        pod("proxy", owner="DaemonSet"),
-        pod("kube-apiserver", owner="Node", mirror=True),
-        pod("bare", owner=""),
-        pod("done", owner="", phase="Succeeded"),
+def test_pods_of_controllers_leave_and_those_of_daemon_sets_and_static_pods_stay() -> None:
+    pods = [_pod("web"), _pod("agent", owner="DaemonSet"), _pod("kube-apiserver-a", owner="Node", is_static=True)]
+    going = draining.plan(pods)
+    assert [draining.name_of(pod) for pod in going.evicted] == ["ns/web"]
+    assert going.ignored == ("ns/agent", "ns/kube-apiserver-a")
+    assert going.refused == ()
+
+
+def test_item_170_pods_whose_content_would_be_lost_are_refused_by_name_with_the_flag_that_continues() -> None:
+    scratch: Any = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+    pods = [_pod("cache", **scratch), _pod("bare", owner=""), _pod("done", owner="", phase="Succeeded", **scratch)]
+    told = [str(each) for each in draining.plan(pods).refused]
+    assert told == [
+        "pod ns/bare has no controller and would be lost (--delete-unmanaged-pods continues)",
+        "pod ns/cache loses the content of its emptyDir scratch (--delete-emptydir-data continues)",
     ]
+    going = draining.plan(pods, draining.Consent(emptydir=True, unmanaged=True))
+    assert going.refused == ()
+    assert len(going.evicted) == 3
+
+
+def test_item_110_a_finished_pod_is_evicted_one_that_ends_is_waited_for_and_a_bare_one_is_never_lost() -> None:
+    ending = _pod("ending", owner="")
+    ending["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    pods = [
+        _pod("web"), _pod("bare", owner=""), _pod("done", owner="", phase="Succeeded"), ending,
+        _pod("failed", owner="DaemonSet", phase="Failed"),
+    ]  # fmt: skip
     steps = draining.plan(pods)
-    assert [each.metadata.name for each in steps.evicted] == ["web", "done"]
-    assert steps.bare == ("default/bare",)
-    assert not steps.is_empty
-    assert draining.plan([pod("proxy", owner="DaemonSet")]).is_empty
+    assert [draining.name_of(pod) for pod in steps.evicted] == ["ns/done", "ns/failed", "ns/web"]
+    assert [draining.name_of(pod) for pod in steps.ending] == ["ns/ending"]
+    assert [each.pod for each in steps.refused] == ["ns/bare"]
+    assert not steps.is_empty and not draining.plan([ending]).is_empty
+    assert draining.plan([_pod("proxy", owner="DaemonSet")]).is_empty
 
 
 def _body(name: str, node: str, owner: meta.Object | None, kind: str = "") -> dict[str, Any]:

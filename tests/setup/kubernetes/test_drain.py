@@ -1,9 +1,8 @@
-"""Draining a node: what leaves it, what stays, and what keeps it from being drained."""
+"""Draining a node that stays in its cluster: it returns when the pods are gone, and a refusal changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from tests.waiting import until
@@ -11,42 +10,12 @@ from tests.waiting import until
 from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, custom
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, SystemClock
+from bedplate.head.clusters import draining
+from bedplate.head.clusters.draining import Consent
 from bedplate.kube import Client
 from bedplate.setup.kubernetes import drain
-from bedplate.setup.kubernetes.drain import Consent
 
 _BUDGETS = custom("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
-
-
-def _pod(name: str, *, owner: str = "ReplicaSet", phase: str = "Running", **more: Any) -> dict[str, Any]:
-    owners = [{"kind": owner, "name": "x", "controller": True}] if owner else []
-    annotations = {drain.MIRROR: "x"} if more.pop("is_static", False) else {}
-    return {
-        "metadata": {"name": name, "namespace": "ns", "ownerReferences": owners, "annotations": annotations},
-        "spec": more,
-        "status": {"phase": phase},
-    }
-
-
-def test_pods_of_controllers_leave_and_those_of_daemon_sets_and_static_pods_stay() -> None:
-    pods = [_pod("web"), _pod("agent", owner="DaemonSet"), _pod("kube-apiserver-a", owner="Node", is_static=True)]
-    going = drain.plan(pods)
-    assert [drain.name_of(pod) for pod in going.evicted] == ["ns/web"]
-    assert going.ignored == ("ns/agent", "ns/kube-apiserver-a")
-    assert going.refused == ()
-
-
-def test_item_170_pods_whose_content_would_be_lost_are_refused_by_name_with_the_flag_that_continues() -> None:
-    scratch: Any = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
-    pods = [_pod("cache", **scratch), _pod("bare", owner=""), _pod("done", owner="", phase="Succeeded", **scratch)]
-    told = [str(each) for each in drain.plan(pods).refused]
-    assert told == [
-        "pod ns/bare has no controller, and would not be made again (--delete-unmanaged-pods continues)",
-        "pod ns/cache loses the content of its emptyDir scratch (--delete-emptydir-data continues)",
-    ]
-    going = drain.plan(pods, Consent(emptydir=True, unmanaged=True))
-    assert going.refused == ()
-    assert len(going.evicted) == 3
 
 
 @pytest.fixture
@@ -89,7 +58,7 @@ async def test_a_drained_node_is_cordoned_and_empty_and_takes_pods_again(
     await drain.drain(client, node, SystemClock(), say=said.append)
     assert said == [f"{node}: {namespace}/web is evicted"]
     assert (await client.get(NODES, node)).spec.unschedulable
-    assert await drain.pods_of(client, node) == []
+    assert await draining.pods_of(client, node) == []
     await drain.uncordon(client, node)
     assert not (await client.get(NODES, node)).spec.unschedulable
 
@@ -113,7 +82,7 @@ async def test_item_170_a_budget_that_allows_nothing_is_waited_for_and_reported_
     assert "--disable-eviction" in refused.value.hint
     assert (await client.get(NODES, node)).spec.unschedulable
     await drain.drain(client, node, SystemClock(), consent=Consent(budgets=True))
-    assert await drain.pods_of(client, node) == []
+    assert await draining.pods_of(client, node) == []
 
 
 @pytest.mark.parametrize("server", ["embedded"], indirect=True)
@@ -130,5 +99,5 @@ async def test_item_170_a_refused_drain_changes_nothing(client: Client, namespac
         await drain.drain(client, node, ManualClock())
     assert f"{namespace}/bare" in str(refused.value)
     assert not (await client.get(NODES, node)).spec.unschedulable
-    assert len(await drain.pods_of(client, node)) == 1
+    assert len(await draining.pods_of(client, node)) == 1
     await client.delete(PODS, "bare", namespace, grace_period_s=0)

@@ -6,7 +6,7 @@ import pytest
 from tests.setup.tool.driving import Tool
 
 from bedplate.core import errors
-from bedplate.setup.kubernetes.drain import Consent
+from bedplate.head.clusters.draining import Consent
 from bedplate.setup.kubernetes.upgrade import stages
 from bedplate.setup.kubernetes.upgrade.planning import Member, Version, plan
 from bedplate.setup.tool import upgrading
@@ -15,7 +15,12 @@ from bedplate.setup.tool import upgrading
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--upgrade", "1.19"), "no patch release of Kubernetes 1.19"),
+        (("--upgrade", "1.19"), "Kubernetes 1.19 is not supported"),
+        (("--upgrade", "2.0"), "Kubernetes 2.0 is not supported"),
+        (("--upgrade", "v2.0.1"), "Kubernetes 2.0.1 is not supported"),
+        (("--upgrade", "1.\u0663\u0665.\u0664"), "is not a Kubernetes version"),
+        (("--upgrade", "1.35.4-rc.1"), "'1.35.4-rc.1' is not a Kubernetes version"),
+        (("--upgrade", ""), "'' is not a Kubernetes version"),
         (("--upgrade", "1.19.1"), "Kubernetes 1.19.1 is not supported"),
         (("--upgrade", "next"), "'next' is not a Kubernetes version"),
         (("--upgrade", ".."), "'..' is not a Kubernetes version"),

@@ -17,7 +17,7 @@ import msgspec
 
 from bedplate.core import errors
 
-__all__ = ["Holder", "hold", "holder"]
+__all__ = ["Holder", "hold", "holder", "refuse_another"]
 
 FILE = "lock"
 _ATTEMPTS = 10
@@ -68,14 +68,23 @@ def hold(state: Path, holder: Holder) -> Iterator[None]:
         ) from err
     try:
         if not _is_taken(descriptor):
-            raise errors.Unavailable(
-                f"another setup is running: {_described(descriptor)}", hint="wait until it has ended"
-            )
+            raise _running(_described(descriptor))
         _replace(descriptor, msgspec.json.encode(holder))
         yield
         _replace(descriptor, b"")
     finally:
         os.close(descriptor)
+
+
+def refuse_another(state: Path, cluster: str) -> None:
+    """Raises `Unavailable` with its holder while another process is at that cluster."""
+    present = holder(state)
+    if present is not None and present.cluster in ("", cluster):
+        raise _running(_told(present))
+
+
+def _running(who: str) -> errors.Unavailable:
+    return errors.Unavailable(f"another setup is running: {who}", hint="wait until it has ended")
 
 
 def _is_taken(descriptor: int) -> bool:
@@ -94,7 +103,11 @@ def _described(descriptor: int) -> str:
         holder = msgspec.json.decode(os.pread(descriptor, 65536, 0), type=Holder)
     except (msgspec.MsgspecError, OSError):
         return "its holder has not said who it is yet"
-    return f"{holder.what}, process {holder.pid}, since {holder.since}"
+    return _told(holder)
+
+
+def _told(holder: Holder) -> str:
+    return f"{holder.what}, process {holder.pid}, since {holder.since}" if holder.pid else holder.what
 
 
 def _replace(descriptor: int, content: bytes) -> None:

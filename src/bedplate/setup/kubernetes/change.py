@@ -14,14 +14,16 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Tree
-from bedplate.head.clusters.membership import cluster_of, is_managed
+from bedplate.head.clusters.membership import Membership, cluster_of, is_managed, refusals
 from bedplate.head.entities.nodes import ConfigurationOverlay
+from bedplate.head.render.clusters import kubelets
 from bedplate.head.schema.ranges import natural
+from bedplate.head.session import Session
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import cluster, nodes
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
-__all__ = ["adding", "assigned", "removing", "unassigned"]
+__all__ = ["adding", "assigned", "check", "removing", "unassigned"]
 
 _CHANGED, _WANTED = "nodes of overlays before", "nodes of overlays"
 _REVISION = "revision of the change"
@@ -67,7 +69,21 @@ def unassigned(tree: Tree, name: str, names: Sequence[str]) -> Overlays:
     if wrong:
         raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=wrong)
     left = {overlay: [node for node in members if node not in names] for overlay, members in known.items()}
-    return {overlay: members for overlay, members in left.items() if members != known[overlay]}
+    changed = {overlay: members for overlay, members in left.items() if members != known[overlay]}
+    _demand_survival(tree, name, changed)
+    return changed
+
+
+def _demand_survival(tree: Tree, name: str, overlays: Overlays) -> None:
+    """Refuse what the head would refuse to commit: a cluster without control plane, an etcd without quorum. Who is up
+    is known to the head alone."""
+    session = Session(tree)
+    for overlay, members in overlays.items():
+        session.set(("configurationoverlay", overlay), "nodes", ",".join(members))
+    records = {member.node.key: Membership(name) for member in kubelets(tree, name)}
+    wrong = refusals(records, tree, session.tree, lambda node: True)
+    if wrong:
+        raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=list(wrong))
 
 
 def _demand_managed(tree: Tree, name: str) -> None:
@@ -84,12 +100,21 @@ def _nodes(tree: Tree, overlay: str) -> list[str]:
     return list(members)
 
 
+def check(action: str, tree: Tree, answers: Mapping[str, Any]) -> None:
+    """Refuse nodes that cannot be added or taken out, before a run begins. Raises `Invalid` with all that is wrong."""
+    asked = _Answers(answers)
+    if action == "add-nodes":
+        assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane)
+    else:
+        unassigned(tree, asked.cluster, asked.nodes)
+
+
 def adding(answers: Mapping[str, Any]) -> list[Stage]:
     """What adds nodes to a cluster."""
     stage = functools.partial(_stage, answers)
     return [
         stage("Check Nodes", _check_added, inputs="the state of the nodes"),
-        stage("Assign Roles", _assign, _restore, effects="overlays; packages and services on the nodes"),
+        stage("Assign Roles", _assign, _take_back, effects="overlays; packages and services on the nodes"),
         stage("Join Nodes", _joined, effects="kubeadm join, by the head"),
         stage("Print Summary", _summary, inputs="the cluster"),
     ]
@@ -100,7 +125,7 @@ def removing(answers: Mapping[str, Any]) -> list[Stage]:
     stage = functools.partial(_stage, answers)
     return [
         stage("Check Nodes", _check_removed, inputs="the state of the nodes"),
-        stage("Unassign Roles", _unassign, _restore, effects="overlays"),
+        stage("Unassign Roles", _unassign, _give_back, effects="overlays"),
         stage("Drain And Reset Nodes", _left, effects="drain, etcd member, kubeadm reset, Node; by the head"),
         stage("Wait For Nodes", _cleared, inputs="files and services of the nodes"),
         stage("Print Summary", _summary, inputs="the cluster"),
@@ -182,15 +207,38 @@ async def _write(context: Context, overlays: Overlays, message: str) -> int:
     return revision.number if revision is not None else (await head.whoami()).revision
 
 
-async def _restore(context: Context, tree: Tree, asked: _Answers) -> None:
-    """Give the overlays the nodes back that they had, and leave what else was changed of them."""
-    before = context.notes.get(_CHANGED) or {}
+async def _restore(context: Context, tree: Tree, asked: _Answers) -> int | None:
+    """Give the overlays the nodes back that they had, and leave what else was changed of them; the revision, None where
+    nothing had been changed."""
     overlays = {}
-    for overlay, members in before.items():
+    for overlay, members in (context.notes.get(_CHANGED) or {}).items():
         if tree.find("configurationoverlay", overlay) is not None:
             present = set(_nodes(tree, overlay)) - set(asked.nodes)
             overlays[overlay] = sorted(present | (set(members) & set(asked.nodes)), key=natural)
-    await _write(context, overlays, f"undo: nodes of the Kubernetes cluster {asked.cluster}")
+    if not overlays:
+        return None
+    return await _write(context, overlays, f"undo: nodes of the Kubernetes cluster {asked.cluster}")
+
+
+async def _take_back(context: Context, tree: Tree, asked: _Answers) -> None:
+    """Undo of an addition: over when the nodes are out again, and what they were."""
+    revision = await _restore(context, tree, asked)
+    if revision is not None:
+        await _until_left(context, asked, revision)
+        context.notes[nodes.MAY_BE_DOWN] = True
+        await nodes.applied(context, revision)
+
+
+async def _give_back(context: Context, tree: Tree, asked: _Answers) -> None:
+    """Undo of a removal: over when the nodes are part of the cluster again."""
+    revision = await _restore(context, tree, asked)
+    if revision is not None:
+        context.notes[nodes.MAY_BE_DOWN] = True
+        await nodes.applied(context, revision)
+        away = {node.node for node in await nodes.down(context, asked.nodes)}
+        there = [name for name in asked.nodes if name not in away]
+        async with cluster.connected(folder_of(context), asked.cluster) as client:
+            await cluster.until_ready(client, there, {}, context.clock)
 
 
 async def _joined(context: Context, tree: Tree, asked: _Answers) -> None:
@@ -202,6 +250,10 @@ async def _joined(context: Context, tree: Tree, asked: _Answers) -> None:
 
 
 async def _left(context: Context, tree: Tree, asked: _Answers) -> None:
+    await _until_left(context, asked, context.notes[_REVISION])
+
+
+async def _until_left(context: Context, asked: _Answers, revision: int) -> None:
     away = {node.node for node in await nodes.down(context, asked.nodes)}
     for name in sorted(away, key=natural):
         context.say(
@@ -210,7 +262,7 @@ async def _left(context: Context, tree: Tree, asked: _Answers) -> None:
         )
 
     async def waits() -> str:
-        progress = await nodes.head_of(context).progress(context.notes[_REVISION])
+        progress = await nodes.head_of(context).progress(revision)
         return "; ".join(f"{node.node}: {node.text or node.state}" for node in progress.nodes)
 
     there = [name for name in asked.nodes if name not in away]

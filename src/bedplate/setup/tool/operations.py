@@ -161,12 +161,9 @@ class Operation:
         return await self._run("deploy", cluster, stages, answers, reporter, reached)
 
     def _refuse_unfinished(self, cluster: str) -> None:
-        journal = Journal.load(self._state, cluster)
-        if journal is not None and not journal.is_over:
-            raise errors.Conflict(
-                f"an earlier {_operation(journal)} of the cluster {cluster} did not finish{_where(journal)}",
-                hint=f"continue it with --resume --cluster {cluster}, or take it back with --undo --cluster {cluster}",
-            )
+        """A run that another process is at is no interrupted one: whoever holds the lock is named first."""
+        lock.refuse_another(self._state, cluster)
+        _refuse(Journal.load(self._state, cluster), cluster)
 
     # Removing
 
@@ -182,6 +179,8 @@ class Operation:
     # Adding and removing nodes
 
     async def _change(self, action: str, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
+        from bedplate.setup.kubernetes import change
+
         cluster = sole(self._values["cluster"], sorted(site.clusters), action.replace("-", " "))
         self._refuse_unfinished(cluster)
         try:
@@ -195,6 +194,7 @@ class Operation:
         answers: dict[str, Any] = {"cluster": cluster, "nodes": list(names)}
         if action == "add-nodes":
             answers["control_plane"] = bool(self._values["control_plane"])
+        change.check(action, reached.backend.tree, answers)
         stages = stages_of(action, answers, site)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
@@ -280,9 +280,9 @@ class Operation:
         order.check(stages)
         with self._lock(f"{operation} of the cluster {cluster}", cluster):
             # Again, under the lock: another run may have begun and ended in between.
-            if operation != "remove":
-                self._refuse_unfinished(cluster)
             former = Journal.load(self._state, cluster)
+            if operation != "remove":
+                _refuse(former, cluster)
             record = Record(
                 title=TITLE,
                 operation=operation,
@@ -384,6 +384,14 @@ def sole(given: str | None, names: Sequence[str], action: str) -> str:
             hint="name one with --cluster",
         )
     return names[0]
+
+
+def _refuse(journal: Journal | None, cluster: str) -> None:
+    if journal is not None and not journal.is_over:
+        raise errors.Conflict(
+            f"an earlier {_operation(journal)} of the cluster {cluster} did not finish{_where(journal)}",
+            hint=f"continue it with --resume --cluster {cluster}, or take it back with --undo --cluster {cluster}",
+        )
 
 
 def _operation(journal: Journal) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head import Tree
+from bedplate.head.clusters.draining import Consent
 from bedplate.setup.engine.stage import Stage
 from bedplate.setup.kubernetes import cluster as clusters
-from bedplate.setup.kubernetes.drain import Consent
 from bedplate.setup.kubernetes.upgrade import planning, seeing
 from bedplate.setup.kubernetes.upgrade import stages as upgrade
 

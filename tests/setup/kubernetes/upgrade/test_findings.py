@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bedplate.api import core, meta
-from bedplate.setup.kubernetes.drain import Consent
+from bedplate.head.clusters.draining import Consent
 from bedplate.setup.kubernetes.upgrade import findings
 from bedplate.setup.kubernetes.upgrade.planning import Version
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bedplate.api.headapi import ErrandState, Kubeadm
+from bedplate.head.clusters.draining import Consent
 from bedplate.setup.engine import Stage, order
 from bedplate.setup.kubernetes import coredns, nodes
-from bedplate.setup.kubernetes.drain import Consent
 from bedplate.setup.kubernetes.upgrade import stages
 from bedplate.setup.kubernetes.upgrade.planning import Member, Version, plan
 

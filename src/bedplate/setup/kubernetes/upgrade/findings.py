@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from bedplate.api import core
-from bedplate.setup.kubernetes import drain
+from bedplate.head.clusters import draining
 from bedplate.setup.kubernetes.upgrade.planning import Version
 
 __all__ = ["Finding", "budgets", "certificates", "deprecated", "health", "nodes", "pods"]
@@ -83,7 +83,7 @@ def deprecated(metrics: str, version: Version) -> list[Finding]:
     return results
 
 
-def budgets(present: Iterable[Mapping[str, Any]], consent: drain.Consent) -> list[Finding]:
+def budgets(present: Iterable[Mapping[str, Any]], consent: draining.Consent) -> list[Finding]:
     """Disruption budgets that let no pod go."""
     results = []
     for budget in present:
@@ -91,7 +91,7 @@ def budgets(present: Iterable[Mapping[str, Any]], consent: drain.Consent) -> lis
         if status.get("disruptionsAllowed", 0) or not status.get("expectedPods", 0):
             continue
         what = (
-            f"PodDisruptionBudget {drain.name_of(budget)} allows no disruption "
+            f"PodDisruptionBudget {draining.name_of(budget)} allows no disruption "
             f"({status.get('currentHealthy', 0)} of {status.get('expectedPods', 0)} pods are healthy, "
             f"{status.get('desiredHealthy', 0)} are required)"
         )
@@ -100,13 +100,13 @@ def budgets(present: Iterable[Mapping[str, Any]], consent: drain.Consent) -> lis
     return results
 
 
-def pods(present: Iterable[Mapping[str, Any]], upgraded: Iterable[str], consent: drain.Consent) -> list[Finding]:
+def pods(present: Iterable[Mapping[str, Any]], upgraded: Iterable[str], consent: draining.Consent) -> list[Finding]:
     """Pods on nodes that will be drained whose content would be lost."""
     names = set(upgraded)
     drained = [dict(pod) for pod in present if pod.get("spec", {}).get("nodeName") in names]
     return [
         Finding(f"pod {each.pod} {each.why}", f"move what it keeps elsewhere, or give {each.flag}")
-        for each in drain.plan(drained, consent).refused
+        for each in draining.plan(drained, consent).refused
     ]
 
 

@@ -20,7 +20,8 @@ from bedplate.setup.answers.declaration import minors
 
 __all__ = ["Member", "Plan", "Step", "Version", "described", "plan", "plan_of", "saved", "target"]
 
-_FORM = re.compile(r"v?1\.(\d{1,3})\.(\d{1,3})(?:[-+].*)?")
+_FORM = re.compile(r"v?1\.(\d{1,3})\.(\d{1,3})(?:[-+].*)?", re.ASCII)
+_MINOR = re.compile(r"v?(\d+\.\d+)(?:\.\d+)?", re.ASCII)
 
 
 class Version(NamedTuple):
@@ -85,13 +86,14 @@ class Plan:
 
 def target(text: str) -> Version:
     """The version that is asked for: an exact one, or the newest that is known of a minor. Raises `Invalid`."""
-    version = Version.parse(versions.resolve(text))
     supported = minors()
-    if f"1.{version.minor}" not in supported:
+    minor = _MINOR.fullmatch(text.strip())
+    if minor is not None and minor[1] not in supported:
         raise errors.Invalid(
-            f"Kubernetes {version} is not supported", hint=f"supported: {', '.join(supported)} (--list-versions)"
+            f"Kubernetes {text.strip().removeprefix('v')} is not supported",
+            hint=f"supported: {', '.join(supported)} (--list-versions)",
         )
-    return version
+    return Version.parse(versions.resolve(text))
 
 
 def plan(cluster: str, version: Version, members: Iterable[Member], batch: int = 1) -> Plan:

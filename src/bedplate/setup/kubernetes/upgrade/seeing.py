@@ -17,13 +17,12 @@ from bedplate.api import core
 from bedplate.api.resources import PODS, custom
 from bedplate.core import errors
 from bedplate.head import Tree
-from bedplate.head.clusters import seeing
+from bedplate.head.clusters import draining, seeing
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.objects import Secret
 from bedplate.head.render.clusters import address, control_plane
 from bedplate.head.render.kubeadm import API_PORT
 from bedplate.kube import Client
-from bedplate.setup.kubernetes import drain
 from bedplate.setup.kubernetes.remove import remains
 from bedplate.setup.kubernetes.upgrade import findings
 from bedplate.setup.kubernetes.upgrade.findings import Finding
@@ -73,7 +72,7 @@ async def look(
     cluster: str,
     version: Version,
     upgraded: Sequence[str],
-    consent: drain.Consent,
+    consent: draining.Consent,
     now: datetime,
 ) -> list[Finding]:
     """Everything that stands in the way, and warnings."""

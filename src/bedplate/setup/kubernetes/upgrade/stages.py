@@ -17,6 +17,7 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.api.resources import DEPLOYMENTS, NODES
 from bedplate.core import errors
+from bedplate.head.clusters import draining
 from bedplate.head.clusters import seeing as cluster_seeing
 from bedplate.kube import Client
 from bedplate.setup.engine.journal import write_atomically
@@ -37,15 +38,15 @@ _COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 Action = Callable[[Context, Plan], Awaitable[None]]
 
 
-def answers(going: Plan, consent: drain.Consent, timeout_s: float) -> dict[str, Any]:
+def answers(going: Plan, consent: draining.Consent, timeout_s: float) -> dict[str, Any]:
     """What the journal of an upgrade keeps."""
     lost = {"emptydir": consent.emptydir, "unmanaged": consent.unmanaged, "budgets": consent.budgets}
     return {"cluster": going.cluster, "plan": planning.saved(going), "consent": lost, "drain_timeout": timeout_s}
 
 
-def consent_of(values: Mapping[str, Any]) -> drain.Consent:
+def consent_of(values: Mapping[str, Any]) -> draining.Consent:
     """What may be lost, as the journal has it."""
-    return drain.Consent(**values["consent"])
+    return draining.Consent(**values["consent"])
 
 
 def stages(values: Mapping[str, Any]) -> list[Stage]:
@@ -164,7 +165,7 @@ async def _drain(step: Step, context: Context) -> None:
         gone = await drain.drain(
             client, step.node, context.clock, consent=consent, timeout_s=timeout_s, say=context.log.info
         )
-        context.say(f"{step.node}: {len(gone.evicted)} pods left, {len(gone.ignored)} stay")
+        context.say(f"{step.node}: {len(gone.evicted) + len(gone.ending)} pods left, {len(gone.ignored)} stay")
 
 
 async def _no_drain(step: Step, context: Context) -> None:
