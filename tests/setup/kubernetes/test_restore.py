@@ -81,7 +81,7 @@ class Head:
                     by="",
                     text=why or ("" if node in self.down else care.action),
                     care=care.action,
-                )  # fmt: skip
+                )
             )
         self.ended += asked
         if care.action in self.during:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import shutil
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -133,6 +134,18 @@ async def test_item_181_a_restore_needs_a_confirmation_and_a_whole_snapshot(tool
     assert planned.exit_code == 0 and "Plan: 9 stages" in planned.output
     assert planned.output.index("Unpack Snapshot") < planned.output.index("Halt API Servers")
     assert not (tool.data / "etcd-snapshots").exists(), "a plan copies nothing"
+
+
+async def test_item_181_a_snapshot_goes_to_no_place_that_cannot_hold_it(tool: Tool, tmp_path: Path) -> None:
+    for file, why in (
+        (tmp_path / "none" / "x.db", "its folder does not exist"),
+        (tmp_path, "not a regular file"),
+        (Path(os.devnull), "not a regular file"),
+    ):
+        result = await call(tool, "--etcd-snapshot", file)
+        assert result.exit_code == 2 and f"{file} cannot be written: " in result.output, result.output
+        assert why in result.output and "no snapshot was taken" in result.output
+    assert Path(os.devnull).is_char_device(), "a device stays one"
 
 
 def whole(file: Path, held: bytes) -> None:

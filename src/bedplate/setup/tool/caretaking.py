@@ -7,6 +7,7 @@ like a deployment, with a journal; the rest is asked of the head and of nodes at
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -159,8 +160,8 @@ def _refuse_others(file: pathlib.Path, cluster: str, authority: bytes) -> None:
 
 async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> int:
     target = pathlib.Path(values["etcd_snapshot"]) if values["etcd_snapshot"] else None
-    if target is not None and (target.is_dir() or not target.parent.is_dir()):
-        raise errors.Invalid(f"{target} cannot be written: its folder is not there, or it is one", hint="name a file")
+    if target is not None:
+        _check_target(target)
     snapshots, head = _folder(reached), reached.backend.fleet
     names = cared.members(reached.backend.tree, cluster)
     up = [state.node for state in await head.nodes(names) if state.state == "UP"]
@@ -173,9 +174,27 @@ async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: 
     about = snapshots.get(cluster, name)
     check(snapshots.place(cluster, name))
     if target is not None:
-        snapshots.copy(cluster, name, target)
+        try:
+            snapshots.copy(cluster, name, target)
+        except errors.Unavailable as err:
+            raise errors.Unavailable(
+                f"{err}; the head has the snapshot {name}",
+                hint=f"copy {snapshots.place(cluster, name)} elsewhere, or retry with another file",
+            ) from err
     _print(values, [about], f"{target or snapshots.place(cluster, name)}: {_described(about)}")
     return 0
+
+
+def _check_target(target: pathlib.Path) -> None:
+    """Refuse before a snapshot is taken what cannot be written; a device is never replaced by a file."""
+    why = (
+        "it is not a regular file" if target.exists() and not target.is_file()
+        else "its folder does not exist" if not target.parent.is_dir()
+        else "" if os.access(target.parent, os.W_OK)
+        else "its folder is read-only"
+    )  # fmt: skip
+    if why:
+        raise errors.Invalid(f"{target} cannot be written: {why}; no snapshot was taken", hint="name another file")
 
 
 def _described(about: Snapshot) -> str:
