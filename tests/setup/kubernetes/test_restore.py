@@ -237,3 +237,29 @@ async def test_item_181_an_interrupted_restore_is_followed_by_the_whole_restore_
     assert world.everywhere == {"restored" if way == "resume" or action == "drop" else "former"}
     assert all(world.head.serving.values()) and set(world.head.aside.values()) == {""}
     assert world.head.lifecycle == "managed"
+
+
+async def test_item_181_a_member_that_cannot_put_its_data_back_keeps_what_it_needs_for_that(world: World) -> None:
+    world.is_ready = False
+    world.head.broken = {"put-back": "node003"}
+    assert await world.run().execute() == "failed", world.bench.printed
+    assert world.head.data["node003"] == "restored" and world.head.aside["node003"]
+    assert "node003 may still need it to put the former data back" in world.bench.printed
+    world.head.broken.clear()
+    assert await world.run().undo() == "undone", world.bench.printed
+    assert world.everywhere == {"former"} and set(world.head.aside.values()) == {""}
+
+
+async def test_item_181_a_restore_that_succeeded_is_not_taken_back_on_the_members_that_still_could(
+    world: World,
+) -> None:
+    def end() -> None:
+        world.head.broken.clear()
+        raise errors.Terminal("the process ended here")
+
+    world.head.broken = {"drop": "node002"}
+    world.head.during["drop"] = end
+    assert await world.run("abort").execute() == "aborted"
+    assert world.head.aside["node002"]
+    assert await world.run().undo() == "undone", world.bench.printed
+    assert world.everywhere == {"restored"} and "The restore had succeeded, and stays" in world.bench.printed
