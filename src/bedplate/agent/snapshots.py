@@ -79,7 +79,10 @@ class Data:
         settings = self._settings()
         place = self._place(settings, _NEW)
         if self._is_begun(settings):
-            raise Told(f"{place} is there from a restore that was not finished", hint="resume or undo it first")
+            raise Told(
+                f"{place} is there from a restore that was not finished",
+                hint="resume or undo it (cm-kubernetes-setup --resume, --undo); if there is none, remove that folder",
+            )
         shutil.rmtree(place, ignore_errors=True)
         file = os.path.join(place, "snapshot.db")
         try:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.head.clusters import kubesites
@@ -16,7 +17,10 @@ from tests.ui.rest.serving import KEY
 from bedplate.api.headapi import ErrandState, ErrandTold
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
-from bedplate.head.clusters.membership import LIFECYCLE, Membership
+from bedplate.head.clusters.joining import ClusterNodes
+from bedplate.head.clusters.membership import LIFECYCLE, MANAGED, PAUSED, Membership
+from bedplate.head.clusters.snapshots import Snapshots
+from bedplate.head.clusters.upkeep import Upkeep
 from bedplate.head.entities import SCHEMA
 from bedplate.head.fleet import Fleet
 from bedplate.head.health import Health
@@ -157,6 +161,48 @@ async def test_a_commit_that_would_destroy_the_cluster_is_refused_and_nothing_is
     session.set(("configurationoverlay", WORKERS), "nodes", "node002")
     with pytest.raises(errors.Invalid, match="Kubernetes cluster is in the way"):
         await site.head.check_as(Identity.local("test"), session.edits())
+
+
+class _Untouched:
+    """A client of a cluster that must not be asked."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"the cluster was asked: {name}")
+
+
+async def _set_lifecycle(site: Site, value: str) -> None:
+    session = Session(site.head.tree)
+    session.set_extra(("kubernetes", "default"), LIFECYCLE, value)
+    await commit_session(site.head, session)
+
+
+async def test_nobody_joins_or_leaves_while_a_cluster_is_restored_or_upgraded(
+    site: Site, tmp_path: pathlib.Path
+) -> None:
+    cluster = ClusterNodes("default", site.head, site.fleet.members, site.fleet.progress, site.clock)
+    upkeep = Upkeep(site.head, site.health, site.fleet.errands, Snapshots(tmp_path), site.clock)
+    client: Any = _Untouched()
+    await upkeep.look()
+    await _set_lifecycle(site, PAUSED)
+    await site.overlay(WORKERS, "node002", "node004")
+    known = site.fleet.members.book.get("node003")
+    assert known is not None and known.state == "draining"
+    await cluster.look(client)
+    await site.fleet.members.move("node003", Membership("default", "resetting", known.base, since=known.since))
+    site.clock.jump(100_000.0)
+    await site.report(*NODES, "node004")
+    await site.fleet.members.look()
+    await upkeep.look()
+    assert [site.asked(node) for node in (*NODES, "node004")] == [[]] * 4
+    told = site.fleet.members.book.get("node003")
+    assert told is not None and "is being restored or upgraded" in told.text
+    await _set_lifecycle(site, MANAGED)
+    with pytest.raises(AssertionError, match="the cluster was asked"):
+        await cluster.look(client)
+    await site.fleet.members.look()
+    await upkeep.look()
+    assert [item.action for item in site.asked("node003")] == ["reset"]
+    assert [item.care for item in site.asked("node001")] == ["snapshot"]
 
 
 def _removed(head: Head, mode: str, key: str) -> Edit:

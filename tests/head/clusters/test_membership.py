@@ -190,3 +190,18 @@ def test_a_device_in_a_cluster_cannot_be_removed_unless_it_leaves_and_is_down() 
 def test_a_cluster_that_the_head_does_not_manage_is_not_guarded() -> None:
     before = kubesites.tree(lifecycle="")
     assert refusals(joined(*THREE), before, with_nodes(before, PLANES), up()) == []  # type: ignore[arg-type]
+
+
+def test_a_paused_cluster_stays_guarded_and_its_control_plane_and_etcd_stay_what_they_are() -> None:
+    before = kubesites.tree(planes=THREE, workers=("node004",), lifecycle="paused")
+    records = joined(*THREE, "node004")
+    for overlay in (ETCD, PLANES):
+        for names in (THREE[:2], (*THREE, "node005")):
+            (sentence,) = refusals(records, before, with_nodes(before, overlay, *names), up())  # type: ignore[arg-type]
+            assert "the Kubernetes cluster default is being restored or upgraded" in sentence
+    after = with_nodes(before, WORKERS)
+    assert refusals(records, before, after, up()) == []  # type: ignore[arg-type]
+    assert moved(before, after, records) == {"node004": "draining"}, "drained when the pause is over, not reset at once"
+    session = Session(before)
+    session.set_extra(("kubernetes", "default"), "node_lifecycle", None)
+    assert refusals(records, before, with_nodes(session.tree, PLANES), up()) == []  # type: ignore[arg-type]

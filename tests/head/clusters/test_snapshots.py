@@ -100,3 +100,27 @@ def test_a_file_of_somebody_else_is_checked_before_it_is_copied(tmp_path: Path) 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(errors.Invalid, match="cannot be read"):
         check(tmp_path / "none")
+
+
+PEM = b"-----BEGIN CERTIFICATE-----\nMIIC\nabcd\n-----END CERTIFICATE-----\n"
+ROOT = b"/registry/configmaps/kube-system/kube-root-ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("held", "authority", "whose"),
+    [
+        (ROOT + b"\x12" + PEM, PEM, "own"),
+        (ROOT + b"\x12" + PEM.replace(b"abcd", b"efgh"), PEM, "other"),
+        (ROOT + b"\x12" + PEM, b"", "unknown"),
+        (b"/registry/namespaces/default", PEM, "unknown"),
+        (b"/something/else", PEM, "not Kubernetes"),
+    ],
+)
+def test_item_181_whose_snapshot_a_file_is_follows_from_the_authority_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes, authority: bytes, whose: str
+) -> None:
+    file = tmp_path / "x.db"
+    for chunk, before in ((1 << 20, 0), (64, 40), (7, 3)):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        file.write_bytes(bytes(before) + held + bytes(100))
+        assert module.origin(file, authority) == whose, chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from bedplate.core import errors
-from bedplate.setup.diagnose.collecting import judged
+from bedplate.setup.diagnose.collecting import judged, waits_for
 from bedplate.setup.diagnose.command import command
 from bedplate.setup.diagnose.report import Report
 
@@ -49,8 +50,11 @@ def test_item_221_an_archive_has_a_file_for_each_section_and_is_for_its_owner(tm
         ]
         content = archive.extractfile(names[2])
         assert content is not None and b"hunter22" not in content.read()
-    with pytest.raises(errors.Invalid, match="cannot be written"):
+    with pytest.raises(errors.Invalid, match="cannot be written: its folder does not exist"):
         made.archive(tmp_path / "none" / "x.tar.gz", NOW)
+    with pytest.raises(errors.Invalid, match="not a regular file"):
+        made.archive(Path(os.devnull), NOW)
+    assert Path(os.devnull).is_char_device(), "a device stays one"
     assert [path.name for path in tmp_path.iterdir()] == ["report.tar.gz"]
 
 
@@ -70,6 +74,28 @@ def test_item_221_certificates_and_services_of_a_node_are_judged() -> None:
         "node001: /d.crt: it is cut off",
         "node001: the service kubelet is down",
     ]
+
+
+def test_item_221_pods_that_no_node_takes_or_that_do_not_start_are_told_and_those_that_begin_are_not() -> None:
+    def pod(**status: object) -> dict[str, object]:
+        return {"status": status}
+
+    def waiting(reason: str) -> list[object]:
+        return [{"state": {"waiting": {"reason": reason}}}]
+
+    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are\navailable"}
+    assert waits_for(pod(conditions=[full])) == "Unschedulable: 0/3 nodes are available"
+    assert waits_for(pod(initContainerStatuses=waiting("CrashLoopBackOff"))) == "CrashLoopBackOff"
+    assert waits_for(pod(containerStatuses=waiting("ImagePullBackOff"))) == "ImagePullBackOff"
+    for reason in ("ContainerCreating", "PodInitializing"):
+        assert waits_for(pod(containerStatuses=waiting(reason))) == ""
+    assert waits_for(pod()) == ""
+
+
+def test_item_221_a_place_that_cannot_be_written_is_told_before_anything_is_collected(tmp_path: Path) -> None:
+    for file in (tmp_path / "none" / "x.tar.gz", Path(os.devnull)):
+        result = CliRunner().invoke(command, ["--data", str(tmp_path / "none"), "--archive", str(file)])
+        assert result.exit_code == 2 and f"{file} cannot be written" in result.output
 
 
 def test_without_a_head_the_program_says_so_and_ends_with_2(tmp_path: Path) -> None:

@@ -68,3 +68,10 @@ def test_the_stages_are_in_order_and_what_they_write_can_be_undone() -> None:
     for stages, writes in ((change.adding(answers), "Assign Roles"), (change.removing(answers), "Unassign Roles")):
         order.check(stages)
         assert [stage.name for stage in stages if stage.undo is not None] == [writes]
+
+
+def test_nodes_of_a_cluster_that_is_restored_or_upgraded_wait_for_its_end() -> None:
+    tree = kubesites.tree(lifecycle="paused")
+    with pytest.raises(errors.Invalid, match="being restored or upgraded") as caught:
+        change.assigned(tree, "default", ["node004"], is_plane=False)
+    assert "--resume --cluster default" in caught.value.hint

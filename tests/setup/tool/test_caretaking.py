@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import shutil
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -46,7 +47,8 @@ async def call(tool: Tool, *words: str | Path) -> Any:
 
 async def run(tool: Tool, *words: str | Path) -> tuple[int, str]:
     """The program itself: stages take signals, which a thread cannot."""
-    line = [*words, "--data", tool.data, "--pki", tool.data.parent / "pki", "--log-file", tool.log]
+    pki = ["--pki", tool.data.parent / "pki"] if "--configure-ingress" in words else []
+    line = [*words, "--data", tool.data, *pki, "--log-file", tool.log]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bedplate.apps.kubernetessetup", *map(str, line), stdout=PIPE, stderr=STDOUT
     )
@@ -127,11 +129,50 @@ async def test_item_181_a_restore_needs_a_confirmation_and_a_whole_snapshot(tool
         result = await call(tool, "--etcd-restore", *words)
         assert (result.exit_code, why in result.output) == (code, True), result.output
     assert "no snapshot of the cluster default" in (await call(tool, "--etcd-snapshots")).output
-    body = bytes(1024)
-    file.write_bytes(body + hashlib.sha256(body).digest())
+    whole(file, b"/registry/namespaces/default")
     planned = await call(tool, "--etcd-restore", file, "--yes-i-really-mean-it", "--plan")
-    assert planned.exit_code == 0 and "Plan: 7 stages" in planned.output
+    assert planned.exit_code == 0 and "Plan: 9 stages" in planned.output
     assert planned.output.index("Unpack Snapshot") < planned.output.index("Halt API Servers")
+    assert not (tool.data / "etcd-snapshots").exists(), "a plan copies nothing"
+
+
+async def test_item_181_a_snapshot_goes_to_no_place_that_cannot_hold_it(tool: Tool, tmp_path: Path) -> None:
+    for file, why in (
+        (tmp_path / "none" / "x.db", "its folder does not exist"),
+        (tmp_path, "not a regular file"),
+        (Path(os.devnull), "not a regular file"),
+    ):
+        result = await call(tool, "--etcd-snapshot", file)
+        assert result.exit_code == 2 and f"{file} cannot be written: " in result.output, result.output
+        assert why in result.output and "no snapshot was taken" in result.output
+    assert Path(os.devnull).is_char_device(), "a device stays one"
+
+
+def whole(file: Path, held: bytes) -> None:
+    """A file that ends as snapshots do, with something in it."""
+    body = held.ljust(4096, b"\0")
+    file.write_bytes(body + hashlib.sha256(body).digest())
+
+
+async def test_item_181_a_snapshot_of_another_cluster_is_refused_and_one_of_this_is_copied_once(
+    tool: Tool, tmp_path: Path
+) -> None:
+    own, other = (issuing.self_signed(name, [name], datetime.now(UTC), timedelta(days=1)) for name in ("a", "b"))
+    config = tool.data / "kubernetes" / "default.kubeconfig"
+    config.parent.mkdir()
+    config.write_text(f"    certificate-authority-data: {base64.b64encode(own.certificate).decode()}\n")
+    file, root = tmp_path / "file.db", b"/registry/configmaps/kube-system/kube-root-ca.crt"
+    words = (file, "--yes-i-really-mean-it", "--log-file", tool.log)
+    for held, why in ((root + other.certificate, "is a snapshot of another cluster"), (b"x", "no objects of Kubern")):
+        whole(file, held)
+        result = await call(tool, "--etcd-restore", *words)
+        assert result.exit_code == 2 and why in result.output and "nothing was changed" in result.output, result.output
+        assert "#### stage" not in result.output and not (tool.data / "etcd-snapshots").exists()
+    whole(file, root + own.certificate)
+    for _ in range(2):
+        code, said = await run(tool, "--etcd-restore", *words[:2])
+        assert code == 1 and "#### stage: kubernetes: Check Snapshot" in said, said
+    assert len(list((tool.data / "etcd-snapshots" / "default").glob("*.db"))) == 1
 
 
 def test_the_question_is_whether_there_is_a_pair(tool: Tool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

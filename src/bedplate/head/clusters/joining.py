@@ -24,7 +24,7 @@ from bedplate.core.clock import Clock, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head.clusters import draining
 from bedplate.head.clusters.members import Members
-from bedplate.head.clusters.membership import Membership, allocate, is_managed
+from bedplate.head.clusters.membership import Membership, allocate, is_managed, is_paused
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj, Secret
@@ -128,6 +128,10 @@ class ClusterNodes:
     async def look(self, client: Client) -> None:
         """Do what is due."""
         if not self._head.standing.is_active or not is_managed(self._head.tree, self._name):
+            return
+        if is_paused(self._head.tree, self._name):
+            # A restore may take the token away that nodes join with.
+            self._signed_until = self._clock.now()
             return
         for node, known in self._members.of(self._name).items():
             if not self._members.is_settled(known):

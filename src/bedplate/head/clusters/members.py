@@ -233,6 +233,8 @@ class Members:
         elif known.state == "resetting":
             if stays and not known.is_asked:
                 await self.move(node, msgspec.structs.replace(known, state="returning", base=0, others=()))
+            elif rules.is_paused(tree, known.cluster):
+                await self.tell(node, known, "its cluster is being restored or upgraded; it is reset after that")
             elif self.may_ask(node, "reset"):
                 if not known.is_asked:
                     await self.move(node, msgspec.structs.replace(known, is_asked=True))

@@ -12,7 +12,8 @@ of its cluster leaves it in steps, and its files stay what they were until it ha
     deleting   reset: its Node and its range of pod addresses go
 
 Only a cluster with the extra `node_lifecycle` set to `managed` is drained, guarded and joined by the head: while the
-setup tool builds or removes one it does so itself.
+setup tool builds or removes one it does so itself. While the tool restores or upgrades one it is `paused`: guarded, and
+whoever comes or leaves waits for the end.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ from bedplate.head.tree import Tree
 __all__ = [
     "LIFECYCLE",
     "MANAGED",
+    "PAUSED",
     "Membership",
     "State",
     "allocate",
     "cluster_of",
     "is_managed",
+    "is_paused",
     "moves",
     "refusals",
 ]
 
 LIFECYCLE: Final = "node_lifecycle"
 MANAGED: Final = "managed"
+PAUSED: Final = "paused"
 State = Literal["joining", "joined", "draining", "returning", "resetting", "deleting"]
 Range = ipaddress.IPv4Network
 
@@ -80,9 +84,18 @@ def cluster_of(tree: Tree, node: str) -> str:
 
 
 def is_managed(tree: Tree, cluster: str) -> bool:
-    """Whether the head joins, guards and drains the nodes of a cluster."""
+    """Whether the head joins, guards and drains the nodes of a cluster, now or when it is no longer paused."""
+    return _lifecycle(tree, cluster) in (MANAGED, PAUSED)
+
+
+def is_paused(tree: Tree, cluster: str) -> bool:
+    """Whether nobody joins or leaves a cluster for now, as the setup tool restores or upgrades it."""
+    return _lifecycle(tree, cluster) == PAUSED
+
+
+def _lifecycle(tree: Tree, cluster: str) -> str:
     obj = tree.find("kubernetes", cluster)
-    return obj is not None and obj.extras.get(LIFECYCLE, "").strip().lower() == MANAGED
+    return obj.extras.get(LIFECYCLE, "").strip().lower() if obj is not None else ""
 
 
 def moves(
@@ -137,10 +150,30 @@ def refusals(
         if not is_managed(before, cluster) or not is_managed(after, cluster):
             continue
         own = {node: known for node, known in records.items() if known.cluster == cluster}
+        sentences += _moved_while_paused(cluster, before, after)
         sentences += _lost_devices(cluster, own, before, after, is_up)
         sentences += _lost_planes(cluster, own, before, after)
         sentences += _lost_quorum(cluster, own, before, after, is_up)
     return sentences
+
+
+def _moved_while_paused(cluster: str, before: Tree, after: Tree) -> list[str]:
+    """Agents change the members of etcd as soon as they are told, and a restore asks those that it began with."""
+    if not (is_paused(before, cluster) and is_paused(after, cluster)):
+        return []
+    if _parts(before, cluster) == _parts(after, cluster):
+        return []
+    return [
+        f"the Kubernetes cluster {cluster} is being restored or upgraded: change its control plane and its etcd when"
+        f" that has ended (an interrupted run: cm-kubernetes-setup --resume or --undo, --cluster {cluster})"
+    ]
+
+
+def _parts(tree: Tree, cluster: str) -> tuple[set[str], set[str]]:
+    """The control plane nodes of a cluster, and the members of its etcd."""
+    etcd = _etcd_of(tree, cluster)
+    members = etcd_members(tree, etcd) if etcd else ()
+    return {each.node.key for each in control_plane(tree, cluster)}, {each.node.key for each in members}
 
 
 def _lost_devices(

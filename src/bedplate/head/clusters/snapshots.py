@@ -13,17 +13,17 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Literal
 
 import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import rfc3339
 
-__all__ = ["FOLDER", "Snapshot", "Snapshots", "check", "name_at"]
+__all__ = ["FOLDER", "Origin", "Snapshot", "Snapshots", "check", "name_at", "origin"]
 
 FOLDER: Final = "etcd-snapshots"
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
@@ -31,6 +31,11 @@ _SUM = 32
 _PAGE = 512
 """The database before the sum is made of pages, so that what has a sum is longer by it than a multiple of this."""
 _CHUNK = 1 << 20
+_OBJECTS, _AUTHORITY = b"/registry/", b"/registry/configmaps/kube-system/kube-root-ca.crt"
+"""Where the API server keeps its objects in etcd, and the one that every cluster has its authority in."""
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s+(.+?)\s+-----END CERTIFICATE-----", re.DOTALL)
+
+Origin = Literal["own", "other", "unknown", "not Kubernetes"]
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,6 +82,35 @@ def check(file: Path) -> Snapshot:
     if last != body.digest():
         raise errors.Invalid(f"{file} is damaged: its SHA-256 is not the one at its end", hint="use another snapshot")
     return Snapshot(size=size, sha256=whole.hexdigest())
+
+
+def origin(file: Path, authority: bytes) -> Origin:
+    """Whose snapshot a file is, by the certificate of a cluster's authority (PEM), which each of its namespaces has in
+    a ConfigMap. Raises `Invalid` for a file that cannot be read."""
+    pem = _PEM.search(authority)
+    own = b"\n".join(pem[1].split()) if pem is not None else b""
+    try:
+        present = _present(file, [_OBJECTS, _AUTHORITY, *([own] if own else [])])
+    except OSError as err:
+        raise errors.Invalid(f"{file} cannot be read: {err.strerror}", hint="use another snapshot") from err
+    if own in present:
+        return "own"
+    if _OBJECTS not in present:
+        return "not Kubernetes"
+    return "other" if own and _AUTHORITY in present else "unknown"
+
+
+def _present(file: Path, texts: Iterable[bytes]) -> set[bytes]:
+    """Those of the texts that are in a file."""
+    left, present, end = set(texts), set[bytes](), b""
+    longest = max(map(len, left))
+    with file.open("rb") as stream:
+        while left and (chunk := stream.read(_CHUNK)):
+            window = end + chunk
+            present |= {text for text in left if text in window}
+            left -= present
+            end = window[-longest:]
+    return present
 
 
 class Snapshots:

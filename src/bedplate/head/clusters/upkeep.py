@@ -3,7 +3,7 @@
 In: the tree, what agents report, requests that were made, snapshots that are there, the time. Out: requests to nodes.
 `snapshots_due` and `renewals_due` decide, both pure. A node whose agent does not report is asked for nothing; what did
 not succeed is asked for again, a snapshot after a tenth of its interval, a renewal after a day, and one control plane
-node of a cluster is asked at a time.
+node of a cluster is asked at a time. A cluster that is being restored or upgraded is left alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import care
+from bedplate.head.clusters.membership import is_paused
 from bedplate.head.clusters.snapshots import Snapshot, Snapshots, name_at
 from bedplate.head.entities.kubernetes import EtcdCluster, KubeCluster
 from bedplate.head.errands import Errands
@@ -101,6 +102,8 @@ class Upkeep:
     async def look(self) -> None:
         """Ask for what is due. What cannot be asked for now is told in the log, and looked at again."""
         for cluster in list(self._head.tree.mode("kubernetes")):
+            if is_paused(self._head.tree, cluster):
+                continue
             for ask in (self._snapshot, self._renew):
                 await self._guarded(ask, cluster)
         for cluster in [name for name in self._seen if self._head.tree.find("kubernetes", name) is None]:

@@ -27,7 +27,7 @@ from bedplate.setup.diagnose.report import Report
 from bedplate.setup.kubernetes import cluster as clusters
 from bedplate.setup.kubernetes.caring import care
 
-__all__ = ["collect", "judged", "members_of"]
+__all__ = ["collect", "judged", "members_of", "waits_for"]
 
 _SOON = timedelta(days=30)
 _EVENTS = custom("", "v1", "events", "Event", True)
@@ -105,6 +105,7 @@ async def _agents(report: Report, head: HeadClient, names: list[str]) -> list[st
                 up.append(state.node)
             else:
                 report.find(f"the agent of {state.node} does not report: {state.state}")
+                report.miss(f"Node {state.node}", "its agent does not report")
             for check in state.checks:
                 if check.status == "FAIL":
                     report.find(f"{state.node}: {check.check} fails: {check.info}")
@@ -201,7 +202,7 @@ async def _pods(report: Report, client: Client) -> Iterable[str]:
     lines = []
     for item in (await client.list(_PODS)).items:
         name = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-        phase, waiting = item["status"].get("phase", "Unknown"), _waiting(item)
+        phase, waiting = item["status"].get("phase", "Unknown"), waits_for(item)
         if phase not in ("Running", "Succeeded", "Pending"):
             report.find(f"the pod {name} is {phase}")
         elif waiting:
@@ -210,10 +211,16 @@ async def _pods(report: Report, client: Client) -> Iterable[str]:
     return lines
 
 
-def _waiting(item: dict[str, Any]) -> str:
-    for status in item["status"].get("containerStatuses", ()):
+def waits_for(item: dict[str, Any]) -> str:
+    """Why a pod does not run, where that is not a matter of time: no node takes it, or a container does not start.
+    Pure."""
+    for condition in item["status"].get("conditions", ()):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return " ".join(f"{condition.get('reason', '')}: {condition.get('message', '')}".split())[:300]
+    containers = [*item["status"].get("initContainerStatuses", ()), *item["status"].get("containerStatuses", ())]
+    for status in containers:
         reason = status.get("state", {}).get("waiting", {}).get("reason", "")
-        if reason and reason != "ContainerCreating":
+        if reason and reason not in ("ContainerCreating", "PodInitializing"):
             return str(reason)
     return ""
 

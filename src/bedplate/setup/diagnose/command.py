@@ -1,7 +1,7 @@
 """The command line of cm-kube-diagnose.
 
 In: words. Out: a report on standard output, or an archive, and an exit code: 0 nothing is wrong, 1 something is, 2
-wrong usage, or no head or cluster, 3 not all could be read.
+wrong usage, no head or cluster, or an archive that cannot be written, 3 not all could be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 import bedplate
 from bedplate.core import errors, logging
 from bedplate.core.clock import SystemClock
-from bedplate.setup.diagnose.report import Report
+from bedplate.setup.diagnose.report import Report, check_place
 
 __all__ = ["PROGRAM", "command"]
 
@@ -61,10 +61,14 @@ def command(**values: Any) -> None:
     logs. It also works while no API server answers, and secrets in it are stars."""
     logging.configure(logging.LogOptions(is_quiet=True))
     try:
+        if values["archive"] is not None:
+            check_place(values["archive"])
         report = asyncio.run(_collect(values))
+        # First: a disk that is full must not take away what was collected.
+        sys.stdout.write(report.json() if values["output"] == "json" else report.text())
+        sys.stdout.flush()
         if values["archive"] is not None:
             report.archive(values["archive"], SystemClock().now())
-        sys.stdout.write(report.json() if values["output"] == "json" else report.text())
         code = report.exit_code
     except errors.BedplateError as err:
         click.echo(f"{PROGRAM}: {errors.describe(err)}", err=True)

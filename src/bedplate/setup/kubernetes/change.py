@@ -14,7 +14,7 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Tree
-from bedplate.head.clusters.membership import Membership, cluster_of, is_managed, refusals
+from bedplate.head.clusters.membership import Membership, cluster_of, is_managed, is_paused, refusals
 from bedplate.head.entities.nodes import ConfigurationOverlay
 from bedplate.head.render.clusters import kubelets
 from bedplate.head.schema.ranges import natural
@@ -91,6 +91,11 @@ def _demand_managed(tree: Tree, name: str) -> None:
         raise errors.Invalid(
             f"the head does not join and drain the nodes of the cluster {name}",
             hint=f"in cmsh: kubernetes use {name}; set -e node_lifecycle managed; commit",
+        )
+    if is_paused(tree, name):
+        raise errors.Invalid(
+            f"the cluster {name} is being restored or upgraded",
+            hint=f"wait for the end; an interrupted run: --resume --cluster {name}, or --undo --cluster {name}",
         )
 
 

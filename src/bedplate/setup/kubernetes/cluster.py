@@ -7,7 +7,9 @@ is Ready at once; one that has to register itself first tries again after 4 s, 2
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +33,7 @@ __all__ = [
     "STRATEGIC",
     "apply",
     "authority",
+    "authority_of",
     "connected",
     "kubeconfig",
     "node_names",
@@ -52,6 +55,16 @@ _KIND_S = 20.0
 def authority(clock: Clock) -> issuing.Pair:
     """The certificate authority of a new cluster."""
     return issuing.Authority.create("kubernetes", clock.now(), _LIFE).pair
+
+
+def authority_of(folder: Path, cluster: str) -> bytes:
+    """The certificate of a cluster's authority (PEM), as the administrator's kubeconfig has it; empty for none."""
+    try:
+        content = kubeconfig(folder, cluster).read_text()
+    except OSError:
+        return b""
+    match = re.search(r"certificate-authority-data:\s*[\"']?([A-Za-z0-9+/=]+)", content)
+    return base64.b64decode(match[1]) if match is not None else b""
 
 
 def kubeconfig(folder: Path, cluster: str) -> Path:

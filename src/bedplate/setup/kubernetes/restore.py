@@ -2,29 +2,33 @@
 
 In: answers with the cluster and the name of a snapshot on the head. Out: `stages`. The snapshot is unpacked on every
 member before anything is stopped; then API servers are halted, all members change over at once, and API servers go on.
-Each stage can be undone, so that a restore that fails leaves the data as it was. The former data of each member stays
-beside the new one until the next restore.
+Nobody joins or leaves the cluster meanwhile. Each stage can be undone, so that a restore that fails leaves the data as
+it was; once the API server has answered with the restored data, it stays. The former data of each member stays beside
+the new one until the next restore.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from bedplate.api.headapi import Care
 from bedplate.core import errors
 from bedplate.head import care as cared
 from bedplate.head.clusters.snapshots import Snapshots, check
+from bedplate.head.render.clusters import kubelets
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import cluster as clusters
-from bedplate.setup.kubernetes import nodes
-from bedplate.setup.kubernetes.caring import care
+from bedplate.setup.kubernetes import nodes, pausing
+from bedplate.setup.kubernetes.caring import care, in_words
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
-__all__ = ["stages"]
+__all__ = ["differences", "stages"]
 
 _READY_S, _POLL_S = 300.0, 0.5
+_SUCCEEDED = "the restored data is in use"
+_AWAY = "members without their former data"
 
 Step = Callable[[Context, str], Awaitable[None]]
 
@@ -34,13 +38,24 @@ def stages(answers: dict[str, Any]) -> list[Stage]:
     stage = functools.partial(_stage, answers["cluster"])
     return [
         stage("Check Snapshot", _check, inputs="the snapshot, the agents of members and control plane nodes"),
-        stage("Unpack Snapshot On Members", _fetch, _drop, effects="a folder beside the data of each member"),
-        stage("Halt API Servers", _halt, _go_on, effects="the manifest of each API server"),
+        stage(pausing.PAUSE, pausing.pause, pausing.resume, effects=pausing.EFFECTS),
+        stage("Unpack Snapshot On Members", _fetch, _drop_unused, effects="a folder beside the data of each member"),
+        stage("Halt API Servers", _halt, _go_on_again, effects="the manifest of each API server"),
         stage("Replace Etcd Data", _replace, _put_back, effects="the data of each member; the former one is kept"),
         stage("Start API Servers", _go_on, _halt_again, effects="the manifest of each API server"),
         stage("Wait For API Server", _ready, inputs="the API server"),
-        stage("Remove Unpacked Snapshot", _drop, _nothing, effects="that folder of each member"),
+        stage("Remove Unpacked Snapshot", _drop, _drop, effects="that folder of each member"),
+        stage(pausing.RESUME, pausing.resume, pausing.resume, effects=pausing.EFFECTS),
     ]
+
+
+def differences(kept: Iterable[str], own: Iterable[str]) -> list[str]:
+    """What is to be done about Nodes of the snapshot (`kept`) that are not those of the cluster (`own`). Pure."""
+    kept, own = set(kept), set(own)
+    late = "is not in the snapshot: start its kubelet again, then it registers"
+    lines = [f"{name} {late}" for name in sorted(own - kept)]
+    gone = "is in the snapshot and has left the cluster since: remove its Node with kubectl delete node"
+    return [*lines, *(f"{name} {gone} {name}" for name in sorted(kept - own))]
 
 
 def _stage(
@@ -88,7 +103,34 @@ async def _fetch(context: Context, cluster: str) -> None:
 
 
 async def _drop(context: Context, cluster: str) -> None:
+    """The restore is over: whatever became of the folders, the data is the restored one."""
+    context.notes[_SUCCEEDED] = True
+    request = Care(action="drop", cluster=cluster)
+    states = await care(
+        nodes.head_of(context), context.clock, _members(context, cluster), request, context.log.info, is_strict=False
+    )
+    bad = [item for item in states if item.state != "done"]
+    if bad:
+        context.say(f"Warning: the folder restore beside the data of etcd stays: {in_words(bad)}; remove it by hand")
+
+
+async def _drop_unused(context: Context, cluster: str) -> None:
+    if _is_kept(context):
+        return
+    if away := context.notes.get(_AWAY):
+        raise errors.Unavailable(
+            f"what was unpacked stays, as {', '.join(away)} may still need it to put the former data back",
+            hint="--undo again when all members are up",
+        )
     await _ask(context, _members(context, cluster), cluster, "drop")
+
+
+def _is_kept(context: Context) -> bool:
+    """Whether the restore had succeeded before it was undone; parts of it must not be taken back then."""
+    if context.notes.get(_SUCCEEDED):
+        context.say("The restore had succeeded, and stays")
+        return True
+    return False
 
 
 async def _halt(context: Context, cluster: str) -> None:
@@ -96,11 +138,23 @@ async def _halt(context: Context, cluster: str) -> None:
 
 
 async def _halt_again(context: Context, cluster: str) -> None:
-    await _halt(context, cluster)
+    if not _is_kept(context):
+        await _halt(context, cluster)
 
 
 async def _go_on(context: Context, cluster: str) -> None:
     await _ask(context, _planes(context, cluster), cluster, "go-on")
+
+
+async def _go_on_again(context: Context, cluster: str) -> None:
+    away, members = context.notes.get(_AWAY) or [], _members(context, cluster)
+    if 2 * (len(members) - len(away)) <= len(members):
+        raise errors.Unavailable(
+            f"the API servers stay halted: without {', '.join(away)} the former data has no quorum",
+            hint="--undo again when these members are up",
+        )
+    if not _is_kept(context):
+        await _go_on(context, cluster)
 
 
 async def _replace(context: Context, cluster: str) -> None:
@@ -108,7 +162,21 @@ async def _replace(context: Context, cluster: str) -> None:
 
 
 async def _put_back(context: Context, cluster: str) -> None:
-    await _ask(context, _members(context, cluster), cluster, "put-back")
+    if _is_kept(context):
+        return
+    members = _members(context, cluster)
+    context.notes[_AWAY] = members
+    request = Care(action="put-back", cluster=cluster)
+    states = await care(nodes.head_of(context), context.clock, members, request, context.log.info, is_strict=False)
+    context.notes[_AWAY] = [item.node for item in states if item.state != "done"]
+    for item in states:
+        if item.state == "done":
+            context.say(f"{item.node}: {item.text}")
+    if bad := [item for item in states if item.state != "done"]:
+        raise errors.Unavailable(
+            f"put-back did not succeed on {len(bad)} of {len(states)} members: {in_words(bad)}",
+            hint="--undo again when all members are up",
+        )
 
 
 async def _ready(context: Context, cluster: str) -> None:
@@ -117,6 +185,7 @@ async def _ready(context: Context, cluster: str) -> None:
         while True:
             try:
                 await client.request("GET", "/readyz", accept="text/plain")
+                names = await clusters.node_names(client)
                 break
             except errors.BedplateError as err:
                 if context.clock.monotonic() > end_s:
@@ -126,7 +195,6 @@ async def _ready(context: Context, cluster: str) -> None:
                     ) from err
             await context.clock.sleep(_POLL_S)
     context.say("The API server answers with the restored data")
-
-
-async def _nothing(context: Context, cluster: str) -> None:
-    context.say("The snapshot is unpacked again when it is needed")
+    own = [member.node.key for member in kubelets(context.services.backend.tree, cluster)]
+    for text in differences(names, own):
+        context.say(f"Warning: {text}")

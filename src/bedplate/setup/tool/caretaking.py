@@ -7,6 +7,7 @@ like a deployment, with a journal; the rest is asked of the head and of nodes at
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,12 @@ from bedplate.api.headapi import Care
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import care as cared
-from bedplate.head.clusters.snapshots import Snapshot, Snapshots, check, name_at
+from bedplate.head.clusters.snapshots import Snapshot, Snapshots, check, name_at, origin
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.ingress import certificates
 from bedplate.setup.engine.events import Line
 from bedplate.setup.engine.stage import Stage
+from bedplate.setup.kubernetes import cluster as clusters
 from bedplate.setup.kubernetes import ingress, restore
 from bedplate.setup.kubernetes.caring import care, in_words
 from bedplate.setup.tool import heads, questions
@@ -94,7 +96,7 @@ def answers_of(action: str, values: Mapping[str, Any], reached: heads.Reached, c
     """What a run is about, checked before anything is changed. Raises `Invalid`, `NotFound`."""
     cluster = cluster_of(values, reached)
     if action == "etcd-restore":
-        return {"cluster": cluster, "snapshot": _chosen(values["etcd_restore"], _folder(reached), cluster, clock)}
+        return {"cluster": cluster, "snapshot": _chosen(values, reached, cluster, clock)}
     obj = reached.backend.tree.get(("kubernetes", cluster))
     known = KubeCluster.trusted_domains.value(obj)
     assert isinstance(known, tuple)
@@ -120,16 +122,37 @@ def warnings_of(answers: Mapping[str, Any], clock: Clock) -> list[str]:
     return certificates.checked(ingress.pair_of(answers), answers["domains"], clock.now())
 
 
-def _chosen(given: str, snapshots: Snapshots, cluster: str, clock: Clock) -> str:
-    """The name of the snapshot that is meant: one of the head's, or a file, which is copied there."""
-    if any(each.name == given for each in snapshots.list(cluster)):
-        return given
-    file = pathlib.Path(given)
+def _chosen(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> str:
+    """The name of the snapshot that is meant: one of the head's, or a file, which is copied there unless the head has
+    the same already. Raises `NotFound`, and `Invalid` for one that is damaged or of another cluster."""
+    given, snapshots = str(values["etcd_restore"]), _folder(reached)
+    known = {each.name: each for each in snapshots.list(cluster)}
+    file = snapshots.place(cluster, given) if given in known else pathlib.Path(given)
     if not file.is_file():
         raise errors.NotFound(
             f"there is neither a file {given} nor a snapshot of that name", hint="see --etcd-snapshots"
         )
-    return snapshots.adopt(cluster, file, clock.now()).name
+    about = check(file)
+    assert reached.data is not None
+    _refuse_others(file, cluster, clusters.authority_of(reached.data, cluster))
+    if given in known:
+        return given
+    same = next((each.name for each in known.values() if each.sha256 == about.sha256), "")
+    # A plan changes nothing.
+    return same or (given if values["plan"] else snapshots.adopt(cluster, file, clock.now()).name)
+
+
+def _refuse_others(file: pathlib.Path, cluster: str, authority: bytes) -> None:
+    match origin(file, authority):
+        case "other":
+            raise errors.Invalid(
+                f"{file} is a snapshot of another cluster, without the authority of {cluster}; nothing was changed",
+                hint="name the cluster that it is of with --cluster; one that was removed and made anew is another one",
+            )
+        case "not Kubernetes":
+            raise errors.Invalid(
+                f"{file} has no objects of Kubernetes in it; nothing was changed", hint="use another snapshot"
+            )
 
 
 # Asked at once
@@ -137,8 +160,8 @@ def _chosen(given: str, snapshots: Snapshots, cluster: str, clock: Clock) -> str
 
 async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> int:
     target = pathlib.Path(values["etcd_snapshot"]) if values["etcd_snapshot"] else None
-    if target is not None and (target.is_dir() or not target.parent.is_dir()):
-        raise errors.Invalid(f"{target} cannot be written: its folder is not there, or it is one", hint="name a file")
+    if target is not None:
+        _check_target(target)
     snapshots, head = _folder(reached), reached.backend.fleet
     names = cared.members(reached.backend.tree, cluster)
     up = [state.node for state in await head.nodes(names) if state.state == "UP"]
@@ -151,9 +174,27 @@ async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: 
     about = snapshots.get(cluster, name)
     check(snapshots.place(cluster, name))
     if target is not None:
-        snapshots.copy(cluster, name, target)
+        try:
+            snapshots.copy(cluster, name, target)
+        except errors.Unavailable as err:
+            raise errors.Unavailable(
+                f"{err}; the head has the snapshot {name}",
+                hint=f"copy {snapshots.place(cluster, name)} elsewhere, or retry with another file",
+            ) from err
     _print(values, [about], f"{target or snapshots.place(cluster, name)}: {_described(about)}")
     return 0
+
+
+def _check_target(target: pathlib.Path) -> None:
+    """Refuse before a snapshot is taken what cannot be written; a device is never replaced by a file."""
+    why = (
+        "it is not a regular file" if target.exists() and not target.is_file()
+        else "its folder does not exist" if not target.parent.is_dir()
+        else "" if os.access(target.parent, os.W_OK)
+        else "its folder is read-only"
+    )  # fmt: skip
+    if why:
+        raise errors.Invalid(f"{target} cannot be written: {why}; no snapshot was taken", hint="name another file")
 
 
 def _described(about: Snapshot) -> str:

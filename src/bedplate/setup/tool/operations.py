@@ -221,11 +221,12 @@ class Operation:
     # Caring
 
     async def _care(self, action: str, reporter: Reporter, reached: heads.Reached) -> int:
+        # Before a file is copied to the head.
+        self._refuse_unfinished(caretaking.cluster_of(self._values, reached))
         answers = caretaking.answers_of(action, self._values, reached, self._clock)
         if action == "etcd-restore" and not self._values["on_error_action"]:
             # A cluster whose API servers are halted must not wait for somebody to answer.
             self._values = {**self._values, "on_error_action": "undo"}
-        self._refuse_unfinished(answers["cluster"])
         caretaking.say_warnings(answers, reporter, self._clock)
         stages = caretaking.stages_of(action, answers)
         if self._values["plan"]:

@@ -53,11 +53,11 @@ def test_item_169_a_worker_that_is_late_keeps_the_next_batch_waiting() -> None:
 def test_item_167_every_node_is_drained_before_and_uncordoned_after_its_upgrade() -> None:
     names = [stage.name for stage in _stages(1, 2, 1)]
     assert names == [
-        "Check Cluster", "Check Packages",
+        "Check Cluster", "Check Packages", "Pause Node Changes",
         "Drain node001", "Upgrade node001", "Uncordon node001", "Update Cluster DNS",
         "Drain node002", "Upgrade node002", "Uncordon node002",
         "Drain node003", "Upgrade node003", "Uncordon node003",
-        "Record Version", "Write Module File", "Print Summary",
+        "Record Version", "Write Module File", "Resume Node Changes", "Print Summary",
     ]  # fmt: skip
 
 
@@ -69,7 +69,12 @@ def test_an_upgrade_of_workers_alone_waits_for_cluster_dns() -> None:
     members = [Member("node001", True, _NEW, _NEW), Member("node002", False, _OLD)]
     made = stages.stages(stages.answers(plan("default", _NEW, members), Consent(), 1.0))
     order.check(made)
-    assert _waves(made)[2:4] == [["Update Cluster DNS"], ["Drain node002"]]
+    assert _waves(made)[3:5] == [["Update Cluster DNS"], ["Drain node002"]]
+
+
+def test_nobody_joins_or_leaves_between_the_checks_and_the_end_also_of_an_upgrade_that_is_undone() -> None:
+    made = {stage.name: stage for stage in _stages(1, 2, 1)}
+    assert made["Drain node001"].needs is None and made["Pause Node Changes"].undo is not None
 
 
 def test_an_image_of_cluster_dns_that_somebody_chose_stays() -> None:

@@ -2,8 +2,8 @@
 
 In: the plan, as the journal keeps it, and what may be lost when nodes are drained. Out: `stages`. Each looks up what is
 there, so that a run that was interrupted goes on where it was. A node is drained, its agent runs kubeadm and restarts
-its kubelet, and pods come back once it reports the version. What was upgraded stays so: undoing an upgrade lets pods
-come to the nodes again, and no more.
+its kubelet, and pods come back once it reports the version; nobody joins or leaves meanwhile. What was upgraded stays
+so: undoing an upgrade lets pods come to the nodes again, and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bedplate.head.clusters import seeing as cluster_seeing
 from bedplate.kube import Client
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import cluster, coredns, drain, modules, nodes
+from bedplate.setup.kubernetes import cluster, coredns, drain, modules, nodes, pausing
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 from bedplate.setup.kubernetes.upgrade import planning, seeing
 from bedplate.setup.kubernetes.upgrade.planning import Plan, Step, Version
@@ -56,6 +56,7 @@ def stages(values: Mapping[str, Any]) -> list[Stage]:
     ordered = [
         stage("Check Cluster", _check, inputs="health, nodes, APIs in use, budgets, volumes, certificates"),
         stage("Check Packages", _packages, inputs="the package repositories of the nodes"),
+        stage(pausing.PAUSE, _pause, _resume, effects=pausing.EFFECTS),
     ]
     for step in going.steps:
         if step.kind != "worker":
@@ -72,12 +73,16 @@ def stages(values: Mapping[str, Any]) -> list[Stage]:
         *ordered,
         stage("Record Version", _record, effects="the version of the Kubernetes cluster on the head"),
         stage("Write Module File", _module, effects="the environment module"),
+        stage(pausing.RESUME, _resume, effects=pausing.EFFECTS),
         stage("Print Summary", _summary, inputs="the cluster"),
     ]
 
 
-def _stage(going: Plan, name: str, run: Action, *, inputs: str = "", effects: str = "") -> Stage:
-    return Stage(name, PLUGIN, functools.partial(_with_plan, going, run), inputs=inputs, effects=effects)
+def _stage(
+    going: Plan, name: str, run: Action, undo: Action | None = None, *, inputs: str = "", effects: str = ""
+) -> Stage:
+    back = functools.partial(_with_plan, going, undo) if undo is not None else None
+    return Stage(name, PLUGIN, functools.partial(_with_plan, going, run), back, inputs=inputs, effects=effects)
 
 
 def _node(going: Plan, step: Step, needs: tuple[str, ...] | None) -> list[Stage]:
@@ -151,6 +156,14 @@ async def _packages(context: Context, going: Plan) -> None:
             hint="see cmsh: device status; start the agents, then try again",
         )
     await nodes.kubeadm(context, going.nodes, "upgrade-check", going.cluster, going.version)
+
+
+async def _pause(context: Context, going: Plan) -> None:
+    await pausing.pause(context, going.cluster)
+
+
+async def _resume(context: Context, going: Plan) -> None:
+    await pausing.resume(context, going.cluster)
 
 
 # One node
