@@ -45,7 +45,5 @@ def test_no_more_agents_are_started_than_a_head_may_have_connections() -> None:
     sizes = agents.Sizes()
     assert agents.within(sizes, 20_000) == sizes
     assert agents.within(sizes, 4096) == dataclasses.replace(sizes, many=2397)
-    with pytest.raises(
-        errors.Unavailable, match="1,000 agents need 2,000 open files .* limit is 1,024"
-    ):
+    with pytest.raises(errors.Unavailable, match=r"1,000 agents need 2,000 open files .* limit is 1,024"):
         agents.within(sizes, 1024)
