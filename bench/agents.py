@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import pathlib
 import signal
@@ -29,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from bedplate.agent import settings
 from bedplate.agent.services.supervisor import holder
 from bedplate.client import HeadClient
-from bedplate.core import errors, logging
+from bedplate.core import errors, logging, openfiles
 from bedplate.head.access import NODES
 from bedplate.head.folder import datafolder, pki
 from bedplate.head.objects import Obj
@@ -44,6 +45,9 @@ PATH = "/etc/bench.conf"
 OVERLAY = "changed"
 PER_PROCESS = 2500
 DEADLINE_S = 900.0
+# A head has a connection for each agent, for a while a second one for its report, and some files of its own.
+FILES_PER_AGENT = 1.5
+OTHER_FILES = 500
 ANSIBLE = "ansible-core==2.18.6"
 PLAYBOOK = """\
 - hosts: all
@@ -92,8 +96,13 @@ class Resting:
 
 async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
     logging.configure(logging.LogOptions(is_quiet=True))
-    sizes = QUICK if is_quick else Sizes()
+    asked = QUICK if is_quick else Sizes()
+    # Both the head and the processes with the agents inherit it.
+    limit = openfiles.raise_limit(int(asked.many * FILES_PER_AGENT) + OTHER_FILES)
+    sizes = within(asked, limit)
     topic = report.Topic("agents", f"{sizes.few:,} and {sizes.many:,} agents on one head", f"{sizes.few:,} agents")
+    if sizes != asked:
+        topic.notes.append(f"not {asked.many:,} agents: a process may have {limit:,} open files here (ulimit -n)")
     few = await _measure(folder / f"head-{sizes.few}", sizes.few, sizes, tell)
     many = await _measure(folder / f"head-{sizes.many}", sizes.many, sizes, tell)
     name = "processor time of the head at rest, % of a core"
@@ -108,6 +117,18 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     topic.notes.append("where the second column has a figure and no goal, it is ours at the smaller size")
     await _sandboxes(topic, folder, sizes, is_quick, tell)
     return topic
+
+
+def within(sizes: Sizes, limit: int) -> Sizes:
+    """As many agents as a process that may have so many open files can serve."""
+    most = int((limit - OTHER_FILES) / FILES_PER_AGENT)
+    if most < sizes.few:
+        raise errors.Unavailable(
+            f"{sizes.few:,} agents need {int(sizes.few * FILES_PER_AGENT) + OTHER_FILES:,} open files for the head,"
+            f" and the limit is {limit:,}",
+            hint="raise it with ulimit -n",
+        )
+    return dataclasses.replace(sizes, many=min(sizes.many, most))
 
 
 async def _measure(data: pathlib.Path, count: int, sizes: Sizes, tell: Callable[[str], None]) -> Found:

@@ -61,7 +61,7 @@ NO_PARTS = re.compile(
     r"(agent|apiserver|client|head|lab|people|setup|sim|store|ui)/"
     r"|cli/(agent|agentsetup|agents|can|overssh|head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$"
     r"|apps/(agent|cmsh|kubediagnose|kubernetessetup)\.py$"
-    r"|api/(desired|headapi|images|masking|quantity|references|setups|states|steps)\.py$|core/(folders|memory)\.py$"
+    r"|api/(desired|headapi|images|masking|quantity|references|setups|states|steps)\.py$|core/(folders|memory|openfiles)\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"

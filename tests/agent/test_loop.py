@@ -23,6 +23,7 @@ from bedplate.agent.node import Pace
 from bedplate.agent.observe import Edits
 from bedplate.agent.power import boot_id
 from bedplate.api.desired import Check, Errand, File
+from bedplate.client import Wanted
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
@@ -86,6 +87,49 @@ async def test_what_failed_is_told_once_and_tried_again(machine: Machine) -> Non
         del machine.services.broken["app"]
         await until(lambda: head.applied == 1)
         assert head.told() == ["service app could not be started", "service app was started"]
+
+
+async def test_what_fails_again_with_another_revision_is_told_again(machine: Machine) -> None:
+    """Whoever committed it waits for this node: that it was tried in vain is news, although the reason is not."""
+    machine.services.broken["app"] = "exit code 1"
+    head = FakeHead(desired(CONF, services=["app"]))
+    async with running(machine, head):
+        await until(lambda: [report.tried for report in head.reports if report.failures] == [1])
+        head.commit(desired(with_content("two"), services=["app"]))
+        await until(lambda: [report.tried for report in head.reports if report.failures] == [1, 2])
+        assert machine.at(CONF.path).read_text() == "two"
+
+
+async def test_no_poll_is_longer_than_others_while_what_failed_waits_for_its_next_try(machine: Machine) -> None:
+    """The head refuses longer ones; and what is tried again seldom is not tried with every poll."""
+    clock, waits = ManualClock(), list[float]()
+    machine.services.broken["app"] = "exit code 1"
+    head = FakeHead(desired(CONF, services=["app"]))
+    is_polling = asyncio.Event()
+
+    class Timed:
+        """The head, with polls that take their time by the clock."""
+
+        async def desired(self, etag: str, wait_s: float) -> Wanted | None:
+            if etag == head.state.etag:
+                waits.append(wait_s)
+                is_polling.set()
+                await clock.sleep(wait_s)
+                is_polling.clear()
+            return await head.desired(etag, 0.0)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(head, name)
+
+    pace = Pace(poll_s=120.0, drift_s=1e6, retry_s=30.0, longest_retry_s=600.0, gather_s=0.0, alive_s=1e6)
+    async with running(machine, Timed(), clock=clock, pace=pace):
+        for number, span_s in enumerate((30, 60, 120, 240, 480), start=1):
+            for _ in range(0, span_s, 30):
+                await is_polling.wait()
+                assert machine.services.did.count("start app") == number
+                await clock.advance(30)
+        await is_polling.wait()
+        assert waits == [30.0, 60.0, 120.0, *[120.0] * 2, *[120.0] * 4, 120.0]
 
 
 async def test_without_a_head_the_last_state_is_kept(machine: Machine) -> None:

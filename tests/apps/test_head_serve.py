@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from tests import servers
 from tests.apps import headprograms as heads
 from tests.waiting import until
 
@@ -307,3 +310,18 @@ async def test_a_database_that_is_deleted_under_a_daemon_is_noticed(tmp_path: Pa
                 await client.create("category", "lost", {})
             assert (await ask(running, "/readyz"))[0] == 500
             assert (await ask(running, "/livez"))[0] == 200
+
+
+def test_a_head_takes_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
+    """Not the 1,024 of a login: each agent has one."""
+    data = heads.init(tmp_path / "site", "--nodes", "1")
+    serve = ("head", "serve", "--data", str(data), "--bind", "127.0.0.1", "--port", "0")
+    command = ["sh", "-c", 'ulimit -Sn 512; exec "$@"', "sh", str(servers.bedplate_program()), *serve]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "serves at" in process.stdout.readline()
+            soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        finally:
+            process.terminate()
+    assert soft == hard > 512

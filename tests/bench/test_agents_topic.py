@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import subprocess
 import sys
 
 import pytest
+
+from bedplate.core import errors
+from bench import agents
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,3 +39,11 @@ def test_topic_gives_its_figures_and_leaves_nothing(tmp_path: pathlib.Path) -> N
     }
     assert all(row["goal"] == "" for row in rows.values()), "tiny sizes must not be judged"
     assert any("ansible" in note for note in found["notes"])
+
+
+def test_no_more_agents_are_started_than_a_head_may_have_connections() -> None:
+    sizes = agents.Sizes()
+    assert agents.within(sizes, 20_000) == sizes
+    assert agents.within(sizes, 4096) == dataclasses.replace(sizes, many=2397)
+    with pytest.raises(errors.Unavailable, match=r"1,000 agents need 2,000 open files .* limit is 1,024"):
+        agents.within(sizes, 1024)

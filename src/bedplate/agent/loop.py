@@ -38,6 +38,8 @@ from bedplate.core.logging import get_logger
 __all__ = ["Agent"]
 
 _LOG = get_logger("agent")
+_MOMENT_S = 1.0
+"""A poll is of whole seconds; what is due within one is due."""
 
 
 class Replaced(errors.Terminal):
@@ -121,9 +123,11 @@ class Agent:
     async def _follow(self) -> None:
         backoff, later = (Backoff(first_s=1.0, cap_s=60.0, rng=self._node.rng) for _ in range(2))
         retry_s, has_told, has_resumed = self._pace.retry_s, False, False
+        due_s = self._clock.monotonic() + retry_s
         while True:
             is_whole = self.held.is_whole
-            wait_s = self._pace.poll_s if is_whole else retry_s
+            # The head lets nobody wait for as long as the longest time between two tries.
+            wait_s = self._pace.poll_s if is_whole else min(self._pace.poll_s, max(due_s - self._clock.monotonic(), 0))
             try:
                 if not has_told:
                     await self._errands.tell()
@@ -150,12 +154,15 @@ class Agent:
             if answer is None and is_whole:
                 self._confirmed()
                 continue
+            if answer is None and due_s - self._clock.monotonic() > _MOMENT_S:
+                continue
             try:
                 await self._settle(answer)
             except StateProblem as err:
                 self._news.failed(Failed(Step("state", self._state.folder, "write"), f"{err}; {err.hint}"))
                 await self._clock.sleep(retry_s)
             retry_s = self._pace.retry_s if answer is not None else min(2 * retry_s, self._pace.longest_retry_s)
+            due_s = self._clock.monotonic() + retry_s
             if not has_told:
                 await self._clock.sleep(later.next())
 

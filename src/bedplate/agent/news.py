@@ -35,6 +35,8 @@ class News:
         self._node = node
         self._state = node.effects.state
         self._told: set[Failed] = set()
+        self._tried = 0
+        """The revision that these failed with."""
         self._checks: list[str] | None = None
         """Those that the head knows to be run here."""
         self.outbox = Outbox()
@@ -70,7 +72,13 @@ class News:
         self.is_due.set()
 
     def failed(self, failed: Failed) -> None:
-        """Tell of a failure, once as long as nothing else is said about it."""
+        """Tell of a failure, once for each revision as long as nothing else is said about it: who commits one waits for
+        what becomes of it."""
+        wanted = self._node.held.wanted
+        revision = wanted.revision if wanted is not None else 0
+        if revision != self._tried:
+            self._tried = revision
+            self._told.clear()
         if failed in self._told:
             return
         self._told.add(failed)

@@ -18,7 +18,7 @@ import click
 from bedplate.cli import display
 from bedplate.cli.head import access
 from bedplate.cli.head.running import data_option, is_loopback, run
-from bedplate.core import errors
+from bedplate.core import errors, openfiles
 from bedplate.head.folder.datafolder import Etcd, Folder
 from bedplate.program import stopping
 
@@ -192,6 +192,8 @@ def serve(
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or daemon.PORT
     options = daemon.Options(bind, at, advertise, chosen, takeover_after, images, transfers, down_after)
+    # Each agent has a connection, and systems give a process 1,024 unless it asks for more.
+    openfiles.raise_limit()
     served = daemon.Daemon(folder, options, web.serve, setups=KubernetesSetups)
     stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
 
