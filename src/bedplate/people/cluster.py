@@ -73,11 +73,16 @@ class Cluster:
             running += [f"{namespace}/{pod.name}" for pod in pods if not pod.is_finished]
         return sorted(running)
 
-    async def carry_out(self, changes: Sequence[Change]) -> None:
-        """Make the changes and wait until they hold. What the manager refuses, or nobody takes up, is taken back."""
+    async def carry_out(self, changes: Sequence[Change], *, keeps_bindings: bool = False) -> None:
+        """Make the changes and wait until they hold. What the manager refuses, or nobody takes up, is taken back.
+
+        `keeps_bindings`: users whose objects are deleted may keep rights by bindings that others made.
+        """
         done: list[Change] = []
         try:
             for change in changes:
+                if keeps_bindings and change.after is None and change.ref == grants.USERS:
+                    await self.annotate(change.name, {permissions.ANNOTATION_KEEP_BINDINGS: "true"})
                 await self.write(change)
                 done.append(change)
             await self.wait([change for change in changes if change.after is not None])
@@ -139,7 +144,14 @@ class Cluster:
         waiting = {(change.ref.plural, change.name) for change in changes}
         deadline = self.time.monotonic() + self.timeout_s
         while waiting:
-            waiting &= set(await self._objects({plural for plural, _ in waiting}))
+            objects = await self._objects({plural for plural, _ in waiting})
+            waiting &= set(objects)
+            for key in sorted(waiting):
+                state = grants.state_of(objects[key])
+                if state.reason == permissions.STILL_BOUND:
+                    raise errors.Terminal(
+                        f"{key[1]} cannot be removed yet: {state.message}", hint="or repeat the command with --force"
+                    )
             if waiting and self.time.monotonic() >= deadline:
                 raise self._unanswered(sorted(waiting), "is still being removed")
             if waiting:

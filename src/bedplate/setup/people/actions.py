@@ -153,7 +153,7 @@ async def _add(desk: Desk, observed: Observed) -> None:
     except errors.BedplateError as err:
         raise errors.Terminal(
             f"the user {account.name!r} was added, but has no certificate yet: {err}",
-            hint=err.hint or f"then run --renew-user {account.name}",
+            hint=f"{err.hint}; then run --renew-user {account.name}" if err.hint else f"run --renew-user {account.name}",
         ) from err
     desk.say(f"Added user {account.name}: role {grant.role} in namespace {views.namespace_of(grant)}.")
     desk.say(f"Kubeconfig: {issue.path_of(account)}; the certificate expires on {expires:%Y-%m-%d}.")
@@ -166,7 +166,7 @@ async def _modify(desk: Desk, observed: Observed) -> None:
         changes = plan.revoke(user, namespace, observed)
         if namespace in plan.namespaces_alone(user, observed):
             await _refuse_running(desk, [namespace], f"{user} cannot be removed from {namespace}")
-        await desk.cluster.carry_out(changes)
+        await desk.cluster.carry_out(changes, keeps_bindings=desk.request.force)
         await desk.cluster.ending([namespace])
         desk.say(f"User {user} has no rights in namespace {namespace} any more.")
         return
@@ -197,7 +197,7 @@ async def _remove(desk: Desk, observed: Observed) -> None:
     user = desk.request.user
     changes = plan.remove(user, observed)
     await _refuse_running(desk, plan.namespaces_alone(user, observed), f"the user {user!r} cannot be removed")
-    await desk.cluster.carry_out(changes)
+    await desk.cluster.carry_out(changes, keeps_bindings=desk.request.force)
     desk.say(f"Removed user {user}: their certificate gives no rights any more.")
     # The account may have been deleted already; the rights must go all the same.
     account = desk.around.accounts.find(user)
