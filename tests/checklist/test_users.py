@@ -285,8 +285,10 @@ async def test_item_144_rights_that_the_user_gave_themselves_are_not_passed_over
         with pytest.raises(errors.Terminal, match="RoleBinding dev144/mine still gives anna144"):
             await world.run(Action.MODIFY, "anna144", **revoke)
         assert "limit-hostpath-vols" in await refusal(anna, pod(host_path("/etc")), "dev144")
-        await world.run(Action.MODIFY, "anna144", force=True, **revoke)
+        printed = await world.run(Action.MODIFY, "anna144", force=True, **revoke)
+        assert "Others gave anna144 rights that stay: RoleBinding dev144/mine." in printed
         assert await is_there(world.client, permissions.ROLE_BINDINGS, "mine", "dev144")
+    assert "RoleBinding dev144/mine" in await world.run(Action.REMOVE, "anna144")
 
 
 async def test_item_145_a_backup_restores_identical_objects(world: World) -> None:

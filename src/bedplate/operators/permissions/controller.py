@@ -283,10 +283,11 @@ def _person(resource: Permission) -> permissions.Subject:
 
 
 def _is_same(old: meta.ObjectMeta, new: meta.ObjectMeta) -> bool:
-    """Nothing changed but the status, or a finalizer that is not ours."""
-    is_held = permissions.FINALIZER in new.finalizers
+    """Nothing changed but the status, a finalizer that is not ours, or an annotation that we do not read."""
+    is_held, word = permissions.FINALIZER in new.finalizers, permissions.ANNOTATION_KEEP_BINDINGS
     return (
         (old.uid, old.generation, old.is_deleting) == (new.uid, new.generation, new.is_deleting)
+        and old.annotations.get(word) == new.annotations.get(word)
         and is_held
         and old.resource_version != new.resource_version
     )
