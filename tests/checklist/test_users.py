@@ -269,6 +269,28 @@ async def test_item_144_nothing_is_left_of_a_removed_user(world: World) -> None:
                 await attempt
 
 
+async def test_item_144_rights_that_the_user_gave_themselves_are_not_passed_over(world: World) -> None:
+    """Who administers a namespace may bind roles there. The tool must not say that nothing is left."""
+    await world.run(Action.ADD, "anna144")
+    await world.client.create(NAMESPACES, {"metadata": {"name": "dev144"}})
+    await world.run(Action.MODIFY, "anna144", namespace="dev144", add_to_namespace=True, role="admin")
+    binding = {
+        "metadata": {"name": "mine"},
+        "subjects": [{"kind": "User", "apiGroup": permissions._RBAC, "name": "anna144"}],
+        "roleRef": {"apiGroup": permissions._RBAC, "kind": "ClusterRole", "name": "edit"},
+    }
+    async with acting_as(world, "anna144") as anna:
+        await anna.create(permissions.ROLE_BINDINGS.raw(), binding, "dev144")
+        revoke: dict[str, Any] = {"namespace": "dev144", "remove_from_namespace": True}
+        with pytest.raises(errors.Terminal, match="RoleBinding dev144/mine still gives anna144"):
+            await world.run(Action.MODIFY, "anna144", **revoke)
+        assert "limit-hostpath-vols" in await refusal(anna, pod(host_path("/etc")), "dev144")
+        printed = await world.run(Action.MODIFY, "anna144", force=True, **revoke)
+        assert "Others gave anna144 rights that stay: RoleBinding dev144/mine." in printed
+        assert await is_there(world.client, permissions.ROLE_BINDINGS, "mine", "dev144")
+    assert "RoleBinding dev144/mine" in await world.run(Action.REMOVE, "anna144")
+
+
 async def test_item_145_a_backup_restores_identical_objects(world: World) -> None:
     users = ("john145", "anna145")
     for user in users:

@@ -25,17 +25,16 @@ from bedplate.operators.jupyter.names import CHANNELS
 
 _CLIENT = Path(__file__).parents[1] / "operators" / "jupyter" / "sidecar" / "clients.py"
 PORT = 8888
-TIMEOUT_S = 20
-"""After so many seconds without a gateway a kernel ends."""
+TIMEOUT_S = 60
+"""After so many seconds without a gateway a kernel ends, as our templates say."""
 
 
 def write_kernelspec(folder: Path, namespace: str, image: str) -> None:
-    """Our template as `bedplate jupyter kernel create` writes it, but with a shorter timeout."""
+    """Our template as `bedplate jupyter kernel create` writes it."""
     given = template.built_in(template.BUILT_IN[0])
     values = {"namespace": namespace, "kernel_name": "ours", "image": image}
     files = render.kernelspec(given, template.values(given, values))
-    path = "templates/cmjk.yaml.j2"
-    files[path] = files[path].replace("--timeout=60", f"--timeout={TIMEOUT_S}")
+    assert f"--timeout={TIMEOUT_S}" in files["templates/cmjk.yaml.j2"]
     folders.write(folder / "jupyter" / "kernels", "ours", files, False)
 
 

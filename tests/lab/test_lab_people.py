@@ -2,7 +2,8 @@
 
 One lab for all tests. The permission manager runs inside it from our image; John, Jane and Mary are accounts of its
 nodes, added with `cm-kubernetes-setup`, and use the kubeconfigs that it wrote into their homes. containerd is one that
-knows `supplementalGroupsPolicy`, without which a kubelet refuses every pod with a host path of theirs.
+knows `supplementalGroupsPolicy`, without which a kubelet refuses every pod with a host path of theirs. The kernel takes
+as long as all others together (an image, the documented minute without a gateway), and is left to `make soak`.
 """
 
 from __future__ import annotations
@@ -279,6 +280,7 @@ OBJECTS = "services,configmaps,secrets,pods"
 MANAGED = ("-l", f"{names.LABEL_MANAGED_BY}={names.OPERATOR}")
 
 
+@pytest.mark.soak
 def test_items_193_194_a_real_kernel_of_john_lives_in_a_pod_and_ends_with_its_gateway(
     kernels: Cluster, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -102,3 +103,28 @@ def test_a_file_that_is_too_large_is_refused(account: Account, monkeypatch: pyte
     monkeypatch.setattr(homes, "MAX_BYTES", 99)
     with pytest.raises(errors.Invalid, match="larger than"):
         homes.read(account)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free disk space"),
+        (errno.EROFS, "mount the file system writable"),
+        (errno.EACCES, "run this as root, or as john"),
+        (errno.EIO, "look at"),
+    ],
+)
+def test_a_file_that_cannot_be_written_says_what_to_do_and_leaves_the_old_one(
+    account: Account, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    homes.replace(account, b"before")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(errors.Invalid, match=os.strerror(number)) as caught:
+        homes.replace(account, b"after")
+    assert remedy in str(caught.value.hint)
+    assert [path.name for path in (account.home / ".kube").iterdir()] == ["config"]
+    assert homes.read(account) == b"before"

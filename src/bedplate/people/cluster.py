@@ -73,18 +73,36 @@ class Cluster:
             running += [f"{namespace}/{pod.name}" for pod in pods if not pod.is_finished]
         return sorted(running)
 
-    async def carry_out(self, changes: Sequence[Change]) -> None:
-        """Make the changes and wait until they hold. What the manager refuses, or nobody takes up, is taken back."""
+    async def bindings_of(self, user: str, namespace: str | None = None) -> list[str]:
+        """The bindings of one namespace, or of all and of the cluster, that give a user rights by name: `Kind name` or
+        `Kind namespace/name`."""
+        found = [("RoleBinding", each) for each in (await self.client.list(permissions.ROLE_BINDINGS, namespace)).items]
+        if namespace is None:
+            wide = (await self.client.list(permissions.CLUSTER_ROLE_BINDINGS)).items
+            found += [("ClusterRoleBinding", each) for each in wide]
+        return sorted(
+            f"{kind} {each.namespace}/{each.name}" if each.namespace else f"{kind} {each.name}"
+            for kind, each in found
+            if any((subject.kind, subject.name) == ("User", user) for subject in each.subjects or ())
+        )
+
+    async def carry_out(self, changes: Sequence[Change], *, keeps_bindings: bool = False) -> None:
+        """Make the changes and wait until they hold. What the manager refuses, or nobody takes up, is taken back.
+
+        `keeps_bindings`: users whose objects are deleted may keep rights by bindings that others made.
+        """
         done: list[Change] = []
         try:
             for change in changes:
+                if keeps_bindings and change.after is None and change.ref == grants.USERS:
+                    await self.annotate(change.name, {permissions.ANNOTATION_KEEP_BINDINGS: "true"})
                 await self.write(change)
                 done.append(change)
             await self.wait([change for change in changes if change.after is not None])
         except errors.BedplateError as err:
             await self._take_back(done, err)
             raise
-        await self._wait_gone([change for change in changes if change.after is None])
+        await self._wait_gone([change for change in changes if change.after is None], keeps_bindings=keeps_bindings)
 
     async def _take_back(self, done: Sequence[Change], err: errors.BedplateError) -> None:
         # A deleted object is on its way out, and cannot be kept by writing it again.
@@ -135,11 +153,18 @@ class Cluster:
             if waiting:
                 await self.time.sleep(STEP_S)
 
-    async def _wait_gone(self, changes: Sequence[Change]) -> None:
+    async def _wait_gone(self, changes: Sequence[Change], *, keeps_bindings: bool = False) -> None:
         waiting = {(change.ref.plural, change.name) for change in changes}
         deadline = self.time.monotonic() + self.timeout_s
         while waiting:
-            waiting &= set(await self._objects({plural for plural, _ in waiting}))
+            objects = await self._objects({plural for plural, _ in waiting})
+            waiting &= set(objects)
+            for key in sorted(waiting):
+                state = grants.state_of(objects[key])
+                if state.reason == permissions.STILL_BOUND and not keeps_bindings:
+                    raise errors.Terminal(
+                        f"{key[1]} cannot be removed yet: {state.message}", hint="or repeat the command with --force"
+                    )
             if waiting and self.time.monotonic() >= deadline:
                 raise self._unanswered(sorted(waiting), "is still being removed")
             if waiting:

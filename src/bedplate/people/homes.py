@@ -9,6 +9,7 @@ to the person, and a new file takes its place by renaming. The path to the home 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -22,6 +23,14 @@ __all__ = ["KUBECONFIG", "read", "replace"]
 FOLDER, FILE = ".kube", "config"
 KUBECONFIG = f"{FOLDER}/{FILE}"
 MAX_BYTES = 16 << 20
+_HINTS = {
+    errno.EACCES: "run this as root, or as {user}",
+    errno.EPERM: "run this as root, or as {user}",
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space of {user}, or raise the quota",
+    errno.EROFS: "mount the file system writable, or run this where it is",
+}
+"""What to do after an error of the system."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -177,5 +186,5 @@ def _give(descriptor: int, account: Account) -> None:
 
 def _refused(account: Account, err: OSError) -> errors.Invalid:
     path = account.home / KUBECONFIG
-    hint = f"run this as root, or as {account.name}" if isinstance(err, PermissionError) else "free disk space or quota"
-    return errors.Invalid(f"cannot write {path}: {err.strerror}", hint=hint)
+    hint = _HINTS.get(err.errno or 0, f"look at {path.parent}")
+    return errors.Invalid(f"cannot write {path}: {err.strerror}", hint=hint.format(user=account.name))

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.operators.permissions import podtable
 from tests.operators.permissions.worlds import World, apply
 from tests.waiting import until
 
@@ -14,7 +15,7 @@ from bedplate.api.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_
 from bedplate.api.resources import NAMESPACES, SECRETS, SERVICE_ACCOUNTS
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.options import PatchType
-from bedplate.operators.permissions import manifests
+from bedplate.operators.permissions import controller, manifests
 from bedplate.program.webhookcertificates import MUTATING_CONFIGURATIONS
 
 
@@ -136,9 +137,9 @@ async def test_a_restart_without_a_change_writes_nothing(world: World) -> None:
         second = await world.made("jane", allow_all_uids=True)
         before = {**await world.versions(first), **await world.versions(second)}
     async with world.manager() as assembly:
-        controller = assembly.controller
-        assert controller is not None
-        done = controller.loop.queue
+        running = assembly.controller
+        assert running is not None
+        done = running.loop.queue
 
         async def has_looked() -> bool:
             total = assembly.registry.get_sample_value(
@@ -323,3 +324,73 @@ async def test_a_foreign_finalizer_and_labels_stay(world: World) -> None:
             permissions.USERS.raw(), release, {"metadata": {"finalizers": None}}, permissions.NAMESPACE
         )
         await world.gone(permissions.USERS, release, permissions.NAMESPACE)
+
+
+async def own_binding(world: World, place: str) -> None:
+    """John, who administers a namespace, gives himself a right there that the manager knows nothing of."""
+    binding = {
+        "metadata": {"name": "mine"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": world.user("john")}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+    }
+    async with world.client_of("john", place) as john:
+        await john.create(ROLE_BINDINGS.raw(), binding, place)
+
+
+async def test_rules_hold_as_long_as_the_user_has_a_binding_of_their_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_RETRY_S", 0.3)
+    place = f"old-{world.id}"
+    before = await world.client.create(NAMESPACES, {"metadata": {"name": place}})
+    async with world.manager():
+        release = await world.made("john", place, role="admin")
+        await own_binding(world, place)
+        await world.client.delete(permissions.USERS, release, permissions.NAMESPACE)
+        await world.refused(release, f"RoleBinding {place}/mine still gives")
+        assert not await world.exists(ROLE_BINDINGS, f"{world.user('john')}-restricted", place)
+        during = await world.client.get(NAMESPACES, place)
+        assert permissions.LABEL_POD_RULES in during.metadata.labels
+        with pytest.raises(kube_errors.Forbidden, match=f"{release}-limit-hostpath-vols"):
+            await world.create(world.client, podtable.mounting("/etc"), place)
+        await world.client.delete(ROLE_BINDINGS, "mine", place)
+        await world.gone(permissions.USERS, release, permissions.NAMESPACE)
+        after = await world.client.get(NAMESPACES, place)
+        assert after.metadata.labels == before.metadata.labels
+
+
+async def test_an_administrator_can_keep_a_binding_and_bindings_from_before_count_for_nothing(world: World) -> None:
+    place, earlier = f"old-{world.id}", f"older-{world.id}"
+    for name in (place, earlier):
+        await world.client.create(NAMESPACES, {"metadata": {"name": name}})
+    account = {"metadata": {"name": world.user("john"), "namespace": earlier}}
+    await world.client.create(SERVICE_ACCOUNTS.raw(), account)
+    subject = {"kind": "ServiceAccount", "name": world.user("john"), "namespace": earlier}
+    body = {
+        "metadata": {"name": "mine"},
+        "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    }
+    await world.client.create(ROLE_BINDINGS.raw(), body, earlier)
+    # The API server dates objects to the second.
+    await asyncio.sleep(1.1)
+    async with world.manager():
+        await world.remove(await world.made("john", earlier))
+        release = await world.made("john", place, role="admin")
+        await own_binding(world, place)
+        kept = {"metadata": {"annotations": {permissions.ANNOTATION_KEEP_BINDINGS: "true"}}}
+        await world.client.patch(permissions.USERS.raw(), release, kept, permissions.NAMESPACE)
+        await world.remove(release)
+        for name in (place, earlier):
+            assert await world.exists(ROLE_BINDINGS, "mine", name)
+            assert permissions.LABEL_POD_RULES not in (await world.client.get(NAMESPACES, name)).metadata.labels
+
+
+async def test_a_namespace_that_was_deleted_by_hand_is_restored_and_told(world: World) -> None:
+    async with world.manager():
+        release = await world.made("john")
+        place = f"{world.user('john')}-restricted"
+        await world.client.delete(NAMESPACES, place)
+        await world.told(release, "DriftRepaired", f"Namespace/{place}")
+        await world.ready(release)
+        assert await world.exists(ROLE_BINDINGS, place, place)

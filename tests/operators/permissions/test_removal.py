@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pytest
 from tests.operators.permissions import podtable
 
 from bedplate.api import meta, permissions
+from bedplate.api.permissions import Binding, Subject
 from bedplate.operators.permissions import desired, objects
 from bedplate.operators.permissions.desired import Picture
 from bedplate.operators.permissions.live import Live
 from bedplate.operators.permissions.objects import ClusterFacts
-from bedplate.operators.permissions.removal import Removal
+from bedplate.operators.permissions.removal import Removal, StillBound, later_bindings
 from bedplate.runtime.cache import Cache
 
 JOHN = podtable.resource("john", "john-restricted")
@@ -20,8 +25,13 @@ JOHN = podtable.resource("john", "john-restricted")
 class Writer:
     """Remembers what is asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *bindings: Binding) -> None:
         self.done: list[str] = []
+        self.bindings = bindings
+
+    async def list(self, ref: Any, namespace: str) -> Any:
+        """The RoleBindings of the namespace."""
+        return SimpleNamespace(items=list(self.bindings))
 
     async def remove(self, kind: str, namespace: str, name: str) -> None:
         self.done.append(f"{kind}/{name}")
@@ -67,3 +77,55 @@ async def test_what_another_resource_of_the_user_needs_stays() -> None:
     await removal(writer, created=True, neighbours=(other,)).remove(all_names(ClusterFacts()))
     assert "ClusterRole/john-nodes" not in writer.done
     assert "RoleBinding/john-restricted" in writer.done
+
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+DATED = msgspec.structs.replace(JOHN, metadata=msgspec.structs.replace(JOHN.metadata, creation_timestamp=NOW))
+
+
+def binding(*subjects: Subject, age_s: float = 0.0) -> Binding:
+    """A RoleBinding that was made so many seconds before the resource."""
+    metadata = meta.ObjectMeta(
+        name="mine", namespace="john-restricted", creation_timestamp=NOW - timedelta(seconds=age_s)
+    )
+    return Binding(metadata=metadata, subjects=subjects)
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_theirs"),
+    [
+        (Subject(kind="User", name="john"), True),
+        (Subject(kind="User", name="jane"), False),
+        (Subject(kind="ServiceAccount", name="robot", namespace="john-restricted"), True),
+        (Subject(kind="ServiceAccount", name="robot", namespace="ci"), False),
+        (Subject(kind="Group", name="system:authenticated"), True),
+        (Subject(kind="Group", name="system:serviceaccounts:john-restricted"), True),
+        (Subject(kind="Group", name="system:serviceaccounts:ci"), False),
+        (Subject(kind="Group", name="john"), False),
+    ],
+)
+def test_a_binding_counts_if_the_user_can_use_it(subject: Subject, is_theirs: bool) -> None:
+    assert later_bindings(DATED, "john-restricted", [binding(subject)]) == (["mine"] if is_theirs else [])
+    assert later_bindings(DATED, "john-restricted", [binding(subject, age_s=1)]) == []
+
+
+async def test_the_rules_stay_while_the_user_is_bound_and_everything_else_goes() -> None:
+    writer = Writer(binding(Subject(kind="User", name="john")))
+    with pytest.raises(StillBound, match="RoleBinding john-restricted/mine still gives john"):
+        await removal(writer, created=False).remove(all_names(ClusterFacts()))
+    assert "RoleBinding/john-restricted" in writer.done
+    assert "released john-restricted" not in writer.done
+
+
+async def test_bindings_of_other_resources_do_not_count() -> None:
+    other = podtable.resource("jane", "john-restricted")
+    (name,) = [each["metadata"]["name"] for each in objects.objects(other, ClusterFacts()) if _is_edit(each)]
+    theirs = binding(Subject(kind="ServiceAccount", name="jane", namespace="john-restricted"))
+    named = msgspec.structs.replace(theirs, metadata=msgspec.structs.replace(theirs.metadata, name=name))
+    writer = Writer(named)
+    await removal(writer, created=False, neighbours=(other,)).remove(all_names(ClusterFacts()))
+    assert writer.done[-1] == "released john-restricted"
+
+
+def _is_edit(obj: Any) -> bool:
+    return bool(obj["kind"] == "RoleBinding" and obj["roleRef"]["name"] == "edit")

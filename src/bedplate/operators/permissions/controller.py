@@ -7,6 +7,7 @@ the caches, decides with `desired`, and writes with a `Writer` what is not as it
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from bedplate.kube.client import Client
 from bedplate.operators.permissions import desired, live, objects, statuses
 from bedplate.operators.permissions.desired import Picture
 from bedplate.operators.permissions.objects import ClusterFacts
-from bedplate.operators.permissions.removal import Removal
+from bedplate.operators.permissions.removal import Removal, StillBound
 from bedplate.operators.permissions.writing import Foreign, Writer
 from bedplate.runtime import events
 from bedplate.runtime.cache import Cache, Change
@@ -157,19 +158,20 @@ class PermissionController:
             return None
         resource: Permission = msgspec.structs.replace(cached, kind=kind)
         picture = await self._picture(resource)
-        if resource.metadata.is_deleting:
-            await self._remove(resource, picture)
-            return None
-        reason = desired.reason_against(resource, picture)
-        if reason is not None:
-            await self._report(resource, reason.reason, reason.message)
-            return Result(_RETRY_S)
         try:
-            await self._make(resource, picture)
+            if resource.metadata.is_deleting:
+                await self._remove(resource, picture)
+                return None
+            reason = desired.reason_against(resource, picture)
+            if reason is None:
+                await self._make(resource, picture)
+                return None
         except Foreign as err:
-            await self._report(resource, "Conflict", str(err))
-            return Result(_RETRY_S)
-        return None
+            reason = desired.Reason("Conflict", str(err))
+        except StillBound as err:
+            reason = desired.Reason(permissions.STILL_BOUND, str(err))
+        await self._report(resource, reason.reason, reason.message)
+        return Result(_RETRY_S)
 
     async def _picture(self, resource: Permission) -> Picture:
         name = resource.spec.namespace
@@ -203,14 +205,16 @@ class PermissionController:
         targets = desired.wanted(resource, picture)
         names = [objects.identity(each) for each in targets]
         digest = desired.digest(resource, picture.facts)
-        was_complete = _was_complete(resource, digest)
+        was_same = resource.status.digest == digest
         obsolete = [name for name in resource.status.objects if name not in names]
         # What is no longer wanted goes first: a right must not outlast the wish.
         await self._removal(resource, picture).remove(obsolete)
         for each in targets:
             before = self.live.get(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
             was_made = objects.identity(each) in resource.status.objects
-            if await self.writer.ensure(each, was_made=was_made) and was_complete and _is_drift(resource, each, before):
+            is_written = await self.writer.ensure(each, was_made=was_made)
+            # It was made as it is meant to be now; what differs, another client changed.
+            if is_written and was_made and was_same and _is_drift(resource, each, before):
                 self._tell_drift(resource, each, before)
         message = f"{len(targets)} objects"
         if isinstance(resource, PermissionUser) and resource.spec.psp_spec_override:
@@ -239,7 +243,9 @@ class PermissionController:
             names += [name for name in identities if name not in names]
         await self._removal(resource, picture).remove(names)
         finalizers = [each for each in resource.metadata.finalizers if each != permissions.FINALIZER]
-        await self._write_finalizers(resource, finalizers)
+        with contextlib.suppress(kube_errors.NotFound):
+            # It is gone already: the cache has not heard of it yet.
+            await self._write_finalizers(resource, finalizers)
         log.info("permission.removed", kind=resource.kind, name=resource.name, objects=len(names))
 
     def _removal(self, resource: Permission, picture: Picture) -> Removal:
@@ -277,21 +283,14 @@ def _person(resource: Permission) -> permissions.Subject:
 
 
 def _is_same(old: meta.ObjectMeta, new: meta.ObjectMeta) -> bool:
-    """Nothing changed but the status, or a finalizer that is not ours."""
-    is_held = permissions.FINALIZER in new.finalizers
+    """Nothing changed but the status, a finalizer that is not ours, or an annotation that we do not read."""
+    is_held, word = permissions.FINALIZER in new.finalizers, permissions.ANNOTATION_KEEP_BINDINGS
     return (
         (old.uid, old.generation, old.is_deleting) == (new.uid, new.generation, new.is_deleting)
+        and old.annotations.get(word) == new.annotations.get(word)
         and is_held
         and old.resource_version != new.resource_version
     )
-
-
-def _was_complete(resource: Permission, digest: str) -> bool:
-    """Everything was made as it is wanted now; what differs, somebody else changed."""
-    ready = resource.status.ready
-    is_ready = ready is not None and ready.is_true
-    same = resource.status.observed_generation == resource.metadata.generation
-    return is_ready and same and resource.status.digest == digest
 
 
 def _is_drift(resource: Permission, target: RawObject, before: Any) -> bool:

@@ -2,16 +2,18 @@
 
 In: names of objects, the other custom resources. Out: deletions. What another resource needs stays. A namespace is
 deleted only if the manager created it and nobody else has rights in it; one that was there before loses the rules and
-keeps everything else.
+keeps everything else. It does not lose them while its user has rights by a binding that was made since: whoever may
+create bindings could otherwise wait for the end of the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bedplate.api import permissions
-from bedplate.api.permissions import Permission, PermissionUser
+from bedplate.api.permissions import Binding, Permission, PermissionUser, Subject
+from bedplate.core import errors
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.operators.permissions import desired, live, objects
@@ -19,7 +21,7 @@ from bedplate.operators.permissions.desired import Picture
 from bedplate.operators.permissions.live import Live
 from bedplate.operators.permissions.writing import Writer
 
-__all__ = ["Removal"]
+__all__ = ["Removal", "StillBound", "later_bindings"]
 
 _ORDER = (
     "RoleBinding",
@@ -31,6 +33,29 @@ _ORDER = (
     "Secret",
     "Namespace",
 )
+
+
+class StillBound(errors.Invalid):
+    """A user whose rules should go has rights by bindings of others."""
+
+
+def later_bindings(resource: Permission, namespace: str, bindings: Iterable[Binding]) -> list[str]:
+    """The names of bindings since the resource was created that give its user rights, or an account of the namespace,
+    whose tokens the user may have."""
+    groups = {"system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"}
+
+    def is_theirs(subject: Subject) -> bool:
+        if subject.kind == "ServiceAccount":
+            return subject.namespace in ("", namespace)
+        return subject.name in groups if subject.kind == "Group" else subject.name == resource.spec.username
+
+    since = resource.metadata.creation_timestamp
+    return [
+        each.metadata.name
+        for each in bindings
+        if any(map(is_theirs, each.subjects or ()))
+        and (since is None or each.metadata.creation_timestamp is None or each.metadata.creation_timestamp >= since)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +90,22 @@ class Removal:
                 needed |= {objects.identity(obj) for obj in desired.wanted(each, self.picture)}
         return needed
 
+    async def _refuse_bound(self, name: str) -> None:
+        """Raise `StillBound` where the user would keep rights without rules."""
+        if self.resource.metadata.annotations.get(permissions.ANNOTATION_KEEP_BINDINGS) == "true":
+            return
+        near = [each for each in self.picture.neighbours if not objects.problems(each)]
+        made = {objects.identity(obj) for each in near for obj in desired.wanted(each, self.picture)}
+        found = (await self.client.list(permissions.ROLE_BINDINGS, name)).items
+        others = [each for each in found if f"RoleBinding/{name}/{each.name}" not in made]
+        bound = later_bindings(self.resource, name, others)
+        if bound:
+            listed = ", ".join(f"RoleBinding {name}/{each}" for each in sorted(bound))
+            raise StillBound(
+                f"{listed} still gives {self.resource.spec.username} or an account of the namespace rights: delete it;"
+                " the rules for pods hold until then"
+            )
+
     async def _leave(self, name: str) -> None:
         """Take the rules of this resource off a namespace, or delete it."""
         others = [
@@ -75,13 +116,16 @@ class Removal:
         namespace = self.live.namespaces.get(name)
         if namespace is None or namespace.metadata.is_deleting:
             return
+        is_deleted = not others and permissions.ANNOTATION_CREATED in namespace.metadata.annotations
+        if not is_deleted:
+            await self._refuse_bound(name)
         if others:
             facts = self.picture.facts
             shared = objects.objects(others[0], facts)[0]
             await self.writer.ensure(
                 desired.merged_namespace(shared, others, Picture(facts, (), namespace, is_guarded=True))
             )
-        elif permissions.ANNOTATION_CREATED in namespace.metadata.annotations:
+        elif is_deleted:
             try:
                 await self.client.delete(live.ref_of("Namespace"), name, uid=namespace.metadata.uid)
             except kube_errors.NotFound:

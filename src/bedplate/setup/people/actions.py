@@ -151,9 +151,10 @@ async def _add(desk: Desk, observed: Observed) -> None:
     try:
         expires = await issuer.issue(account, [grant], is_current=True, life=desk.life)
     except errors.BedplateError as err:
+        steps = (err.hint, f"run --renew-user {account.name}")
         raise errors.Terminal(
             f"the user {account.name!r} was added, but has no certificate yet: {err}",
-            hint=err.hint or f"then run --renew-user {account.name}",
+            hint="; then ".join(filter(None, steps)),
         ) from err
     desk.say(f"Added user {account.name}: role {grant.role} in namespace {views.namespace_of(grant)}.")
     desk.say(f"Kubeconfig: {issue.path_of(account)}; the certificate expires on {expires:%Y-%m-%d}.")
@@ -166,9 +167,14 @@ async def _modify(desk: Desk, observed: Observed) -> None:
         changes = plan.revoke(user, namespace, observed)
         if namespace in plan.namespaces_alone(user, observed):
             await _refuse_running(desk, [namespace], f"{user} cannot be removed from {namespace}")
-        await desk.cluster.carry_out(changes)
+        await desk.cluster.carry_out(changes, keeps_bindings=desk.request.force)
         await desk.cluster.ending([namespace])
-        desk.say(f"User {user} has no rights in namespace {namespace} any more.")
+        left = _left(await desk.cluster.bindings_of(user, namespace), user)
+        desk.say(
+            f"User {user} in {namespace}: {left}"
+            if left
+            else f"User {user} has no rights in namespace {namespace} any more."
+        )
         return
     changes = plan.modify(user, desk.given, observed, is_shared=desk.request.add_to_namespace)
     if desk.given.role == settings.CLUSTER_ADMIN:
@@ -193,12 +199,20 @@ async def _refuse_running(desk: Desk, namespaces: list[str], what: str) -> None:
         )
 
 
+def _left(bindings: list[str], user: str) -> str:
+    """What to say of bindings that others made; "" where there are none."""
+    if not bindings:
+        return ""
+    return f"the granted rights are gone. Others gave {user} rights that stay: {', '.join(bindings)}."
+
+
 async def _remove(desk: Desk, observed: Observed) -> None:
     user = desk.request.user
     changes = plan.remove(user, observed)
     await _refuse_running(desk, plan.namespaces_alone(user, observed), f"the user {user!r} cannot be removed")
-    await desk.cluster.carry_out(changes)
-    desk.say(f"Removed user {user}: their certificate gives no rights any more.")
+    await desk.cluster.carry_out(changes, keeps_bindings=desk.request.force)
+    left = _left(await desk.cluster.bindings_of(user), user)
+    desk.say(f"Removed user {user}: {left or 'their certificate gives no rights any more.'}")
     # The account may have been deleted already; the rights must go all the same.
     account = desk.around.accounts.find(user)
     if account is not None and desk.issuer().forget(account):

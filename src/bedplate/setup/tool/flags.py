@@ -130,7 +130,7 @@ def _users() -> tuple[Flag, ...]:
         Flag("ca-cert", group, "The cluster's authority, where it does not sign itself.", _path, "FILE", _SIGNING),
         Flag("ca-key", group, "The key of that authority.", _path, "FILE", _SIGNING),
         Flag("certificate-days", group, "Lifetime of the client certificate. [default: 365]", _days, "DAYS", _SIGNING),
-        Flag("force", group, "Take away a namespace of the user in which pods run.", None, "", _FORCED),
+        Flag("force", group, "Also where pods run, or others gave the user rights.", None, "", _FORCED),
         Flag("timeout", group, "How long to wait for the cluster. [default: 60]", _seconds, "SECONDS", PEOPLE),
     )
 
