@@ -80,7 +80,10 @@ async def test_what_another_resource_of_the_user_needs_stays() -> None:
 
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-DATED = msgspec.structs.replace(JOHN, metadata=msgspec.structs.replace(JOHN.metadata, creation_timestamp=NOW))
+DATED = msgspec.structs.replace(
+    podtable.resource("john", "john-restricted", role="admin"),
+    metadata=msgspec.structs.replace(JOHN.metadata, creation_timestamp=NOW),
+)
 
 
 def binding(*subjects: Subject, age_s: float = 0.0) -> Binding:
@@ -107,6 +110,13 @@ def binding(*subjects: Subject, age_s: float = 0.0) -> Binding:
 def test_a_binding_counts_if_the_user_can_use_it(subject: Subject, is_theirs: bool) -> None:
     assert later_bindings(DATED, "john-restricted", [binding(subject)]) == (["mine"] if is_theirs else [])
     assert later_bindings(DATED, "john-restricted", [binding(subject, age_s=1)]) == []
+
+
+def test_accounts_of_a_namespace_count_only_for_who_may_bind_roles() -> None:
+    editor = msgspec.structs.replace(DATED, spec=podtable.resource("john", "john-restricted", role="edit").spec)
+    account = Subject(kind="ServiceAccount", name="robot", namespace="john-restricted")
+    assert later_bindings(editor, "john-restricted", [binding(account)]) == []
+    assert later_bindings(editor, "john-restricted", [binding(Subject(kind="User", name="john"))]) == ["mine"]
 
 
 async def test_the_rules_stay_while_the_user_is_bound_and_everything_else_goes() -> None:

@@ -34,20 +34,25 @@ _ORDER = (
     "Namespace",
 )
 
+_BINDING_ROLES = frozenset({"admin", "cluster-admin"})
+
 
 class StillBound(errors.Invalid):
     """A user whose rules should go has rights by bindings of others."""
 
 
 def later_bindings(resource: Permission, namespace: str, bindings: Iterable[Binding]) -> list[str]:
-    """The names of bindings since the resource was created that give its user rights, or an account of the namespace,
-    whose tokens the user may have."""
+    """The names of bindings since the resource was created that give its user rights. Those of the namespace's accounts
+    count only for a user who may bind roles: who else has them, an administrator decided."""
     groups = {"system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"}
+    may_bind = resource.spec.role in _BINDING_ROLES
 
     def is_theirs(subject: Subject) -> bool:
+        if subject.kind == "User":
+            return subject.name == resource.spec.username
         if subject.kind == "ServiceAccount":
-            return subject.namespace in ("", namespace)
-        return subject.name in groups if subject.kind == "Group" else subject.name == resource.spec.username
+            return may_bind and subject.namespace in ("", namespace)
+        return may_bind and subject.name in groups
 
     since = resource.metadata.creation_timestamp
     return [
