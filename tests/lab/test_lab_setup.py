@@ -75,11 +75,13 @@ class Lab(NamedTuple):
         pipe, line = subprocess.PIPE, self._command(*words, "--on-error-action", "abort")
         with subprocess.Popen(line, env=self.site.lab.environ, stdout=pipe, text=True, cwd="/") as tool:
             assert tool.stdout is not None
+            said = []
             for text in tool.stdout:
+                said.append(text)
                 if text.strip() == f"#### stage: kubernetes: {stage}":
                     tool.kill()
                     return tool.wait() != 0
-        raise AssertionError(f"the run ended before {stage}")
+        raise AssertionError(f"the run ended before {stage}: {''.join(said[-40:])}")
 
     def kubectl(self, *words: str, node: str = "node001", stdin: str = "") -> str:
         """kubectl on a node, through that node's own proxy."""

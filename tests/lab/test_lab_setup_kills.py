@@ -29,7 +29,7 @@ _NODES = ("node001", "node002", "node003")
 _PLACES: dict[str, Any] = {"masters": {"nodes": ["node001"]}, "workers": {"nodes": ["node002"]}}
 _AT_ONCE = 2
 """Boundaries of a removal that one removal is killed at."""
-# What every deployment makes anew: keys, certificates, tokens, seeds.
+# What is different in every deployment: keys, certificates, tokens, seeds.
 _OWN = re.compile(
     r"-----BEGIN.*?-----END [A-Z ]*-----|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|\b[0-9a-f]{16,}\b|[A-Za-z0-9+/=]{40,}", re.DOTALL
 )

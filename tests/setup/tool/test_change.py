@@ -70,9 +70,7 @@ def test_while_another_process_is_at_the_cluster_that_one_is_named_and_not_an_in
         '"stages":[{"name":"Join Nodes","plugin":"kubernetes","state":"running"}]}'
     )
     words = ("--add-nodes", "node003", "--log-file", str(tool.log))
-    with lock.hold(
-        state, lock.Holder(os.getpid(), "2026-01-01 10:00:00", "add-nodes of the cluster default", "default")
-    ):
+    with lock.hold(state, lock.Holder(os.getpid(), "today", "add-nodes of the cluster default", "default")):
         result = tool(*words)
     assert result.exit_code == 1
     told = f"another setup is running: add-nodes of the cluster default, process {os.getpid()}, since today"

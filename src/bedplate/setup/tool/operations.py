@@ -161,7 +161,7 @@ class Operation:
         return await self._run("deploy", cluster, stages, answers, reporter, reached)
 
     def _refuse_unfinished(self, cluster: str) -> None:
-        """A run that another process is at is no interrupted one: whoever holds the lock is named first."""
+        """A run that another process is at was not interrupted: whoever holds the lock is named first."""
         lock.refuse_another(self._state, cluster)
         _refuse(Journal.load(self._state, cluster), cluster)
 
