@@ -76,6 +76,13 @@ def test_item_221_certificates_and_services_of_a_node_are_judged() -> None:
     ]
 
 
+def test_item_221_a_control_plane_node_without_a_manifest_is_told() -> None:
+    lines = ["manifest kube-controller-manager.yaml", "manifest kube-scheduler.yaml"]
+    (finding,) = judged("node001", lines, NOW, is_plane=True)
+    assert finding == "node001: there is no manifest kube-apiserver.yaml: its static pod does not run"
+    assert judged("node001", lines, NOW) == []
+
+
 def test_item_221_pods_that_no_node_takes_or_that_do_not_start_are_told_and_those_that_begin_are_not() -> None:
     def pod(**status: object) -> dict[str, object]:
         return {"status": status}

@@ -7,7 +7,7 @@ reason, and the rest goes on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339, rfc3339
 from bedplate.head import Tree, resolve
 from bedplate.head import care as cared
+from bedplate.head.clusters.membership import is_paused
 from bedplate.head.clusters.snapshots import Snapshots
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.roles import KubeletRole
@@ -35,6 +36,8 @@ _NODES = custom("", "v1", "nodes", "Node", False)
 _PODS = custom("", "v1", "pods", "Pod", True)
 _SHOWN = 50
 _TIMEOUT_S = 15.0
+_MANIFESTS = ("kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml")
+_RESUME = "if nobody is at it, end it with cm-kubernetes-setup --resume or --undo,"
 
 
 def members_of(tree: Tree, cluster: str) -> list[str]:
@@ -63,9 +66,11 @@ async def collect(head: HeadClient, tree: Tree, cluster: str, data: Path | None,
             f"trusted domains {' '.join(map(str, domains))}",
         ],
     )
+    if is_paused(tree, cluster):
+        report.find(f"a restore or an upgrade runs or was interrupted: {_RESUME} --cluster {cluster}")
     await _try(report, "Health checks", lambda: _checks(report, head, cluster))
     up = await _agents(report, head, names)
-    await _nodes(report, head, cluster, up, clock)
+    await _nodes(report, head, cluster, up, cared.planes(tree, cluster), clock)
     if data is None:
         why = "the kubeconfig is on the head node; run this there, or name its data folder with --data"
         report.miss("API server", why)
@@ -117,7 +122,9 @@ async def _agents(report: Report, head: HeadClient, names: list[str]) -> list[st
     return up
 
 
-async def _nodes(report: Report, head: HeadClient, cluster: str, names: list[str], clock: Clock) -> None:
+async def _nodes(
+    report: Report, head: HeadClient, cluster: str, names: list[str], planes: list[str], clock: Clock
+) -> None:
     try:
         request = headapi.Care(action="inspect", cluster=cluster)
         states = await care(head, clock, names, request, is_strict=False)
@@ -129,13 +136,17 @@ async def _nodes(report: Report, head: HeadClient, cluster: str, names: list[str
             report.miss(f"Node {item.node}", item.text or item.state)
             continue
         report.add(f"Node {item.node}", item.lines)
-        for text in judged(item.node, item.lines, clock.now()):
+        for text in judged(item.node, item.lines, clock.now(), is_plane=item.node in planes):
             report.find(text)
 
 
-def judged(node: str, lines: Iterable[str], now: datetime) -> list[str]:
+def judged(node: str, lines: Sequence[str], now: datetime, *, is_plane: bool = False) -> list[str]:
     """What is wrong on a node, by what it told. Pure."""
-    findings = []
+    findings = [
+        f"{node}: there is no manifest {name}: its static pod does not run"
+        for name in _MANIFESTS
+        if is_plane and f"manifest {name}" not in lines
+    ]
     for line in lines:
         kind, _, rest = line.partition(" ")
         if kind == "service" and rest.endswith(" down"):
