@@ -72,6 +72,7 @@ class Agent:
         self._upkeep = Upkeep(node, self._news, self._checks, self._applier, watch)
         self._errands = Errands(node, self._upkeep)
         self._is_online: bool | None = None
+        self._why_away = ""
         self.recovered = asyncio.Event()
         self.settled = asyncio.Event()
 
@@ -174,6 +175,7 @@ class Agent:
             etag = answer.etag if answer is not None else self.held.etag
             if desired is None:
                 return
+            self._node.tried = desired.revision
             # What is to be done once is not part of what holds.
             desired = msgspec.structs.replace(desired, errands=())
             is_first = self.held.state is None
@@ -222,9 +224,10 @@ class Agent:
             self._news.is_due.set()
 
     def _offline(self, err: errors.BedplateError) -> None:
-        if self._is_online is not False:
+        # Once for each reason: one that refuses this node is another than one that is not there.
+        if self._is_online is not False or str(err) != self._why_away:
             _LOG.warning("agent.head.away", error=str(err), hint=err.hint)
-        self._is_online = False
+        self._is_online, self._why_away = False, str(err)
         # Who waits for the first answer of a head gets none; the last state is what there is.
         self.settled.set()
 

@@ -74,10 +74,8 @@ class News:
     def failed(self, failed: Failed) -> None:
         """Tell of a failure, once for each revision as long as nothing else is said about it: who commits one waits for
         what becomes of it."""
-        wanted = self._node.held.wanted
-        revision = wanted.revision if wanted is not None else 0
-        if revision != self._tried:
-            self._tried = revision
+        if self._node.tried != self._tried:
+            self._tried = self._node.tried
             self._told.clear()
         if failed in self._told:
             return
@@ -116,7 +114,7 @@ class News:
             checks = names(known.state) if known.is_whole else self._checks
             report = headapi.ReportRequest(
                 applied=known.applied if known.is_whole else 0,
-                tried=known.wanted.revision if failures and known.wanted is not None else 0,
+                tried=self._tried if failures else 0,
                 digest=known.digest if known.is_whole else "",
                 actions=actions,
                 failures=failures,

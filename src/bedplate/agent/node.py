@@ -36,7 +36,8 @@ class Pace:
 
 @dataclass(slots=True)
 class Node:
-    """A machine as its agent knows it. `working` is held by whoever changes it; `revision` is the head's newest."""
+    """A machine as its agent knows it. `working` is held by whoever changes it; `revision` is the head's newest,
+    `tried` the one that the node last set out to become."""
 
     effects: Effects
     head: Head
@@ -46,6 +47,7 @@ class Node:
     updates: Updates | None = None
     held: Held = field(default_factory=Held)
     revision: int = 0
+    tried: int = 0
     working: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
