@@ -76,13 +76,14 @@ class Cluster:
     async def bindings_of(self, user: str, namespace: str | None = None) -> list[str]:
         """The bindings of one namespace, or of all and of the cluster, that give a user rights by name: `Kind name` or
         `Kind namespace/name`."""
-        found = [("RoleBinding", each) for each in (await self.client.list(permissions.ROLE_BINDINGS, namespace)).items]
+        narrow = (await self.client.list(permissions.ROLE_BINDINGS, namespace)).items
+        bindings = [("RoleBinding", each) for each in narrow]
         if namespace is None:
             wide = (await self.client.list(permissions.CLUSTER_ROLE_BINDINGS)).items
-            found += [("ClusterRoleBinding", each) for each in wide]
+            bindings += [("ClusterRoleBinding", each) for each in wide]
         return sorted(
             f"{kind} {each.namespace}/{each.name}" if each.namespace else f"{kind} {each.name}"
-            for kind, each in found
+            for kind, each in bindings
             if any((subject.kind, subject.name) == ("User", user) for subject in each.subjects or ())
         )
 
@@ -163,7 +164,8 @@ class Cluster:
                 state = grants.state_of(objects[key])
                 if state.reason == permissions.STILL_BOUND and not keeps_bindings:
                     raise errors.Terminal(
-                        f"{key[1]} cannot be removed yet: {state.message}", hint="or repeat the command with --force"
+                        f"{key[1]} cannot be removed yet: {state.message}",
+                        hint="delete the binding, or repeat the command with --force",
                     )
             if waiting and self.time.monotonic() >= deadline:
                 raise self._unanswered(sorted(waiting), "is still being removed")

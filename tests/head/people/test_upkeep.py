@@ -196,6 +196,38 @@ async def test_a_removed_user_with_running_pods_waits_for_them(site: Site) -> No
     assert "Removed user john" in await site.world.run(Action.REMOVE, "john", force=True)
 
 
+async def test_a_removed_user_with_bindings_of_others_is_told_once_and_waited_for(site: Site) -> None:
+    """The permission manager holds the object as long as somebody's binding gives the user rights."""
+    await site.put("john")
+    await site.reaches("john", "ready")
+    (obj,) = await site.objects("john")
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await site.client.patch(grants.USERS, obj["metadata"]["name"], held, permissions.NAMESPACE)
+    await site.remove("john")
+
+    async def leaving() -> RawObject | None:
+        (found,) = await site.objects("john")
+        return found if found["metadata"].get("deletionTimestamp") else None
+
+    found = await until(leaving, "the object is being deleted")
+    assert found is not None
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": permissions.STILL_BOUND,
+        "message": "RoleBinding dev/mine still gives john rights: delete it",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": found["metadata"]["generation"],
+    }
+    status = {"status": {"conditions": [condition], "observedGeneration": found["metadata"]["generation"]}}
+    await site.client.patch(grants.USERS, obj["metadata"]["name"], status, permissions.NAMESPACE, subresource="status")
+    await site.tells("RoleBinding dev/mine still gives john rights: delete it")
+    assert (await site.reaches("john", "removing")).owner == "tree"
+    assert sum("has no rights" in text for text in site.texts()) == 1
+    free = {"metadata": {"finalizers": None}}
+    await site.client.patch(grants.USERS, obj["metadata"]["name"], free, permissions.NAMESPACE)
+
+
 async def test_another_cluster_behind_the_name_loses_nothing(site: Site) -> None:
     await site.put("john")
     await site.reaches("john", "ready")

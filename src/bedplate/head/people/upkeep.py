@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from bedplate.api import permissions
 from bedplate.api.headapi import PeopleState
 from bedplate.api.resources import NAMESPACES
 from bedplate.core import clock, errors
@@ -35,6 +36,7 @@ from bedplate.people.accounts import PKI, Account, Accounts
 from bedplate.people.cluster import Cluster
 from bedplate.people.grants import Grant, Observed
 from bedplate.people.issue import Issuer, path_of
+from bedplate.people.plan import Change
 from bedplate.people.settings import CLUSTER_ADMIN
 from bedplate.store.interface import Store
 
@@ -254,11 +256,14 @@ class Upkeep:
                     f"pods run: {', '.join(pods[:_SHOWN_PODS])}{more}; delete them, or run cm-kubernetes-setup"
                     f" --remove-user {grant.user} --force"
                 )
-        for change in verdict.changes:
+        present = [change for change in verdict.changes if not _is_going(change)]
+        for change in present:
             await cluster.write(change)
         where = f"in namespace {grant.namespace}" if not _is_everywhere(grant) else "in the whole cluster"
-        await self._telling.tell(f"User {grant.user} has no rights {where} any more")
-        return ""
+        if present:
+            await self._telling.tell(f"User {grant.user} has no rights {where} any more")
+        states = [grants.state_of(change.before) for change in verdict.changes]
+        return "; ".join(one_line(each.message) for each in states if each.reason == permissions.STILL_BOUND)
 
     async def _record(self, user: str, more: set[str]) -> None:
         """Record objects before they are there."""
@@ -297,3 +302,8 @@ class Upkeep:
 
 def _is_everywhere(grant: Grant) -> bool:
     return grant.role == CLUSTER_ADMIN
+
+
+def _is_going(change: Change) -> bool:
+    """An object that was deleted before, and that a finalizer holds: there is nothing to do, and nothing to tell."""
+    return bool(((change.before or {}).get("metadata") or {}).get("deletionTimestamp"))

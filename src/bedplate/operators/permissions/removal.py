@@ -100,9 +100,9 @@ class Removal:
         if self.resource.metadata.annotations.get(permissions.ANNOTATION_KEEP_BINDINGS) == "true":
             return
         near = [each for each in self.picture.neighbours if not objects.problems(each)]
-        made = {objects.identity(obj) for each in near for obj in desired.wanted(each, self.picture)}
-        found = (await self.client.list(permissions.ROLE_BINDINGS, name)).items
-        others = [each for each in found if f"RoleBinding/{name}/{each.name}" not in made]
+        known = {objects.identity(obj) for each in near for obj in desired.wanted(each, self.picture)}
+        bindings = (await self.client.list(permissions.ROLE_BINDINGS, name)).items
+        others = [each for each in bindings if f"RoleBinding/{name}/{each.name}" not in known]
         bound = later_bindings(self.resource, name, others)
         if bound:
             listed = ", ".join(f"RoleBinding {name}/{each}" for each in sorted(bound))
