@@ -78,7 +78,7 @@ async def _entered(
         if url:
             whole = identity.over(usersettings.beside(data))
             # Only a shell is succeeded by a shell: a daemon that ends starts again, and must find its folder free.
-            turn.succeed = succeed if shares and url.startswith("http+unix:") else None
+            turn.succeed = succeed if url.startswith("http+unix:") else None
             # A daemon that starts again may listen elsewhere, and says so in its folder.
             return await opened.enter_async_context(_remote((url,), whole, turn.say, turn.served))
         try:
