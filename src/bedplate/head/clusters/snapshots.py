@@ -31,6 +31,8 @@ _SUM = 32
 _PAGE = 512
 """The database before the sum is made of pages, so that what has a sum is longer by it than a multiple of this."""
 _CHUNK = 1 << 20
+_SPARE = 256 << 20
+"""So much of the disk stays free: the head's own database may be on it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +116,7 @@ class Snapshots:
         """Write a snapshot as it comes, check it, and keep it. Raises `Invalid`, `Unavailable` when the disk is full;
         nothing is left then."""
         with self._new(cluster, name) as part:
+            _refuse_full(part.parent, about.size)
             with _told(part), _new_file(part) as stream:
                 async for chunk in chunks:
                     stream.write(chunk)
@@ -182,6 +185,16 @@ class Snapshots:
             os.replace(note, file.with_suffix(".json"))
             os.replace(part, file)
         return kept
+
+
+def _refuse_full(folder: Path, size: int) -> None:
+    with _told(folder):
+        free = shutil.disk_usage(folder).free
+    if free - size < _SPARE:
+        raise errors.Unavailable(
+            f"{folder} has room for {max(free - _SPARE, 0)} bytes, and the snapshot has {size}",
+            hint="free space there; no snapshot was changed",
+        )
 
 
 def _new_file(path: Path) -> BinaryIO:

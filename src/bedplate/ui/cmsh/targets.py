@@ -1,8 +1,8 @@
 """From a target to a backend: a daemon over REST, or the folder's own head in this process.
 
 In: a `Target`. Out: an open backend. Whoever holds the lock of a data folder and serves it is asked over REST, with the
-folder's credential; a folder nobody holds is opened here, under its lock. A shell at a terminal serves it on a socket
-to other shells (`head/sharing`); when it ends, one of those takes its place.
+folder's credential; a folder nobody holds is opened here, under its lock. A shell that is not a script serves it on a
+socket to other shells (`head/sharing`); when it ends, one of those takes its place.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def reach(
     target: Target, say: Callable[[str], None], *, shares: bool = False, clock: Clock | None = None
 ) -> AsyncIterator[Reached]:
     """Open what the target names; `say` takes lines about a head that is waited for. `shares` lets other shells use the
-    head of a folder as long as this one has it: for one that people leave open, not for a script, which ends.
+    head of a folder as long as this one has it: for one that is left open, not for a script, which ends.
 
     Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`.
     """
