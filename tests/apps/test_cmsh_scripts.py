@@ -266,6 +266,21 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
     assert "bedplate head serve" in refused.value.hint
 
 
+async def test_a_folder_that_a_daemon_serves_is_left_to_it_while_it_is_away(data: pathlib.Path) -> None:
+    class Hasty(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            with datafolder.Folder(data).lock():  # nobody else has it
+                waiting = asyncio.create_task(super().sleep(seconds))
+                await self.advance(seconds)
+                await waiting
+
+    target = usersettings.Target((), data, usersettings.Identity())
+    with pytest.raises(errors.Unavailable, match="no daemon serves") as refused:
+        async with targets.reach(target, print, is_served=True, clock=Hasty()):
+            pass
+    assert "bedplate head serve" in refused.value.hint
+
+
 def test_scripts_take_turns_where_no_daemon_serves(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data), "-c"]
     running = [

@@ -108,9 +108,7 @@ async def test_a_request_is_for_members_of_the_cluster_and_for_administrators(
             await other.ask_errand(["node001"], "care", care=Care(action="inspect", cluster=cluster))
 
 
-async def test_a_node_that_is_shut_out_or_silent_is_cut_off(
-    server: Served, snapshots: Snapshots
-) -> None:
+async def test_a_node_that_is_shut_out_or_silent_is_cut_off(server: Served, snapshots: Snapshots) -> None:
     id_ = await asked(server, "snapshot")
     async with server.client("node001") as own, own.transfer_snapshot("node001", id_, wait_s=5.0) as duplex:
         await duplex.send(json.dumps(ABOUT).encode() + b"\n" + DATA[:1000])

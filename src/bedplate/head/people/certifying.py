@@ -84,7 +84,9 @@ class Certifier:
     ) -> None:
         if user == _ROOT and what is Need.FIRST:
             # Operators edit users of clusters: none of them decides which cluster root on a head node talks to.
-            raise errors.Denied("the head makes no kubeconfig for root", hint=f"set managekubeconfig no; {_by_hand(user)}")
+            raise errors.Denied(
+                "the head makes no kubeconfig for root", hint=f"set managekubeconfig no; {_by_hand(user)}"
+            )
         account = await asyncio.to_thread(self._accounts.find, user)
         if account is None:
             raise errors.NotFound(f"there is no account {user} on the head", hint=_by_hand(user))

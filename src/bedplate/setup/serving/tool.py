@@ -25,6 +25,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import Head, Tree
+from bedplate.head.folder.datafolder import Folder
 from bedplate.head.setups import Busy
 from bedplate.setup.answers import document, fitting
 from bedplate.setup.answers import site as sites
@@ -157,6 +158,10 @@ class KubernetesSetups:
         # A service may not write to /var/log, where the log of terminals is.
         log = str(self._state / LOG_FILE.name)
         common = ["--json", "--data", str(self._data), "--state", str(self._state), "--log-file", log]
+        holder = Folder(self._data).holder()
+        if holder is not None and holder.url:
+            # Should this daemon be killed now, the tool must not keep the next one out of its folder.
+            common.append("--served")
         file = self._folder(cluster) / runs.OUTPUT
         file.unlink(missing_ok=True)
         output = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

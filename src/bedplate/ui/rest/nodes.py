@@ -125,7 +125,7 @@ class Nodes:
                 is_changed = changed.result()
 
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
-        """The node itself, and whoever may read secrets, see secret files; others see stars. Logins are the node's alone."""
+        """The node itself, and whoever may read secrets, see secret files; others see stars. Logins are the node's."""
         if at is None and self._service.fleet is not None:
             state = self._service.fleet.wants.state(name)
         elif at is None:

@@ -63,9 +63,7 @@ class SetupRuns:
         try:
             content = await ask.content()
             if len(content) > self._service.limits.form_bytes:
-                raise web.HTTPRequestEntityTooLarge(
-                    max_size=self._service.limits.form_bytes, actual_size=len(content)
-                )
+                raise web.HTTPRequestEntityTooLarge(max_size=self._service.limits.form_bytes, actual_size=len(content))
             # Long lists take their time: others are answered meanwhile.
             return await asyncio.to_thread(tool.check, content)
         except errors.Invalid as err:

@@ -112,9 +112,7 @@ async def _receive(
     await snapshots.receive(errand.cluster, errand.snapshot, about, chunks())
 
 
-async def _send(
-    snapshots: Snapshots, errand: ErrandState, response: web.StreamResponse, credential: Lasting
-) -> None:
+async def _send(snapshots: Snapshots, errand: ErrandState, response: web.StreamResponse, credential: Lasting) -> None:
     about = msgspec.to_builtins(snapshots.get(errand.cluster, errand.snapshot))
     # Members of a restored cluster must not take those that still have the former data for their own: all members are
     # asked at the same time, and no two restores are.
