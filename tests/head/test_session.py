@@ -172,7 +172,7 @@ def test_a_name_with_another_number_of_zeros_is_meant_before_one_that_looks_more
     tree = Tree(SCHEMA, [("device", Obj("PhysicalNode", name)) for name in ("node0002", "node1002", "node0020")])
     for typed in ("node002", "node2", "NODE00002"):
         with pytest.raises(errors.NotFound) as refused:
-            Session(tree).remove(("device", typed))
+            Session(tree).find(("device",), typed)
         assert refused.value.hint == "did you mean node0002?", typed
 
 
