@@ -266,6 +266,21 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
     assert "bedplate head serve" in refused.value.hint
 
 
+async def test_a_folder_that_a_daemon_serves_is_left_to_it_while_it_is_away(data: pathlib.Path) -> None:
+    class Hasty(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            with datafolder.Folder(data).lock():  # nobody else has it
+                waiting = asyncio.create_task(super().sleep(seconds))
+                await self.advance(seconds)
+                await waiting
+
+    target = usersettings.Target((), data, usersettings.Identity())
+    with pytest.raises(errors.Unavailable, match="no daemon serves") as refused:
+        async with targets.reach(target, print, is_served=True, clock=Hasty()):
+            pass
+    assert "bedplate head serve" in refused.value.hint
+
+
 def test_scripts_take_turns_where_no_daemon_serves(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data), "-c"]
     running = [
@@ -276,6 +291,30 @@ def test_scripts_take_turns_where_no_daemon_serves(data: pathlib.Path, tmp_path:
     shown = cmsh("--data", data, "-c", "category list; history -d {}", home=tmp_path).stdout
     assert all(f"\nof{number}\n" in shown for number in range(4))
     assert shown.count('"Revision"') == 5
+
+
+def test_a_shell_behind_a_pipe_lets_others_work_and_a_script_outlives_it(
+    data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment(tmp_path)}
+    with forkserver.Process(command, **pipes) as first:
+        assert first.stdin is not None and first.stdout is not None
+        first.stdin.write("device use node001; get ip\n")
+        first.stdin.flush()
+        assert first.stdout.readline() == "10.141.0.1\n"
+        second = cmsh("--data", data, "-c", "device use node002; set notes second; commit; whoami", home=tmp_path)
+        assert (second.returncode, second.stderr) == (0, "")
+        (tmp_path / "linger").write_text("touch met; until test -e left; do sleep 0.1; done\n")
+        going = "device use node002; get notes; !sh linger; set notes x; commit"
+        with forkserver.Process([*command, "-c", going], **pipes, cwd=tmp_path) as third:
+            wait_until((tmp_path / "met").exists, "the script is under way")
+            first.stdin.close()
+            assert first.wait(TIMEOUT_S) == 0
+            (tmp_path / "left").touch()
+            assert third.wait(TIMEOUT_S) == 0
+    shown = cmsh("--data", data, "-c", "device use node002; get notes; history -d {}", home=tmp_path).stdout
+    assert shown.startswith("x\n") and shown.count('"Revision"') == 3
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(data: pathlib.Path, tmp_path: pathlib.Path) -> None:

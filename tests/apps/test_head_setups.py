@@ -30,12 +30,13 @@ def test_item_216_a_run_outlives_the_daemon_that_started_it_and_the_next_one_tel
         run = ask(served, "setups", EXAMPLE.read_bytes())
         assert (run["status"], run["by"]) == ("starting", "admin")
         assert os.getsid(run["process"]) == run["process"]
+        assert b"--served" in Path(f"/proc/{run['process']}/cmdline").read_bytes().split(b"\0")
         served.kill()
     with headprograms.served(data) as served:
         wait_until(lambda: "process" not in ask(served, "setups/default"), "the run ends")
         run = ask(served, "setups/default")
         assert run["by"] == "admin" and run["status"] in ("failed", "refused")
-        # With the daemon away the tool opens the folder itself, or is told that it cannot.
+        # With the daemon away the tool waits for the next one: it never opens the folder itself.
         assert run["trouble"]
         assert json.loads((data / "setup" / "default" / "start.json").read_bytes())["action"] == "deploy"
     assert (data / "setup" / "cm-kubernetes-setup.log").exists()

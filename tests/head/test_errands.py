@@ -171,6 +171,8 @@ async def test_item_103_a_login_reaches_the_node_that_pulls_and_nobody_else(
         assert [(each.server, each.password) for each in errand.logins] == [("reg:5000", "s3cret-word")]
         masked = answer.state.masked()
         assert masked.errands[0].logins == () and masked.errands[0].images == ("reg:5000/a",)
+        shown = await client.desired("node001")
+        assert shown is not None and [each.logins for each in shown.state.errands] == [()], "nor an administrator"
         await node.report("node001", errands=[ErrandTold(id=asked.id, state="accepted")])
     told = [*(await client.errands()), *(await client.notices())]
     assert "s3cret-word" not in repr(told)

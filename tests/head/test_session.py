@@ -168,6 +168,14 @@ def test_item_038_invalid_values_are_refused_with_the_parameter_named(
     assert words in str(caught.value)
 
 
+def test_a_name_with_another_number_of_zeros_is_meant_before_one_that_looks_more_alike() -> None:
+    tree = Tree(SCHEMA, [("device", Obj("PhysicalNode", name)) for name in ("node0002", "node1002", "node0020")])
+    for typed in ("node002", "node2", "NODE00002"):
+        with pytest.raises(errors.NotFound) as refused:
+            Session(tree).find(("device",), typed)
+        assert refused.value.hint == "did you mean node0002?", typed
+
+
 def test_item_035_unknown_things_are_named_with_a_hint(session: Session) -> None:
     with pytest.raises(errors.NotFound, match="node01") as caught:
         session.find(("device",), "node01")

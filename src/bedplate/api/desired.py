@@ -224,8 +224,12 @@ class Desired(_Value, frozen=True):
 
     def masked(self) -> Desired:
         """As it may be shown to people: without the content of secret files, and without logins."""
+        return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files)).without_logins()
+
+    def without_logins(self) -> Desired:
+        """As it may be shown to whoever may read the secrets of the tree: logins are the node's alone."""
         errands = tuple(msgspec.structs.replace(errand, logins=()) for errand in self.errands)
-        return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files), errands=errands)
+        return msgspec.structs.replace(self, errands=errands)
 
 
 def etag_of(digest: str, errands: Sequence[Errand]) -> str:

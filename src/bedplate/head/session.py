@@ -392,9 +392,15 @@ def _copied(schema: Schema, obj: Obj) -> Obj:
     return replace(obj, values=kept, children=children)
 
 
+def _unpadded(name: str) -> str:
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", name)
+
+
 def _close(name: str, names: Iterable[str]) -> str:
     import difflib  # only ever needed after a slip
 
     known = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    # Who counts with another number of zeros means that node, and not one of the thousands that look more alike.
+    same = [each for each in known if _unpadded(each) == _unpadded(name.lower())]
+    close = same or difflib.get_close_matches(name.lower(), list(known), n=1)
     return f"did you mean {known[close[0]]}?" if close else "list shows the existing objects"

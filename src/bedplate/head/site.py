@@ -118,3 +118,4 @@ async def create_site(
     ledger = Ledger(store, schema, vault, clock=clock)
     await ledger.open()
     await ledger.append(author, message, decide)
+    await ledger.close()

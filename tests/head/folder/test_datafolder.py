@@ -432,3 +432,10 @@ async def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(
     assert "as its owner" in refused.value.hint
     with pytest.raises(errors.Invalid, match=f"cannot be read: {os.strerror(number)}"):
         folder.holder()
+
+
+async def test_a_folder_for_thousands_of_nodes_is_made_without_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await creation.make(tmp_path / "data", name="basecm10", nodes=2000)
+    assert "warning" not in capfd.readouterr().err

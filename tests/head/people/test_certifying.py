@@ -124,3 +124,11 @@ async def test_a_home_that_cannot_be_written_is_said_and_rights_are_given(site: 
     told = await site.tells("User john: the certificate was not issued")
     assert "a link is not followed" in told
     await until(lambda: site.rows("john")[0].access, "the list says so")
+
+
+async def test_nobody_who_edits_users_of_clusters_gives_root_of_a_head_node_a_kubeconfig(site: Site) -> None:
+    await site.put("root", uid="0", gids="0", paths="none")
+    await site.tells("the head makes no kubeconfig for root")
+    await site.put("john")
+    await site.tells("Issued the certificate of john")
+    assert not site.kubeconfig("root").exists()

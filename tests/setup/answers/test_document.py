@@ -13,6 +13,7 @@ from tests.setup.places import MINIMAL, answers
 
 from bedplate.core import errors
 from bedplate.setup.answers import declaration, document, jsonschema
+from bedplate.setup.answers.kinds import Names
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -129,3 +130,23 @@ def test_the_shipped_schema_is_that_of_the_code() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
 def test_examples_are_valid(file: Path) -> None:
     document.load(file.read_bytes(), file.name)
+
+
+def test_a_text_that_is_no_file_with_answers_is_told_in_a_hundred_problems() -> None:
+    text = "kubernetes: {nodes: {masters: {nodes: [node001]}}}\n" + "".join(f"k{index}: 1\n" for index in range(2000))
+    with pytest.raises(errors.Invalid, match="has 100 problems") as refused:
+        document.load(text)
+    assert len(refused.value.problems) == 100
+
+
+def test_the_lines_of_what_an_alias_stands_for_are_taken_once() -> None:
+    text = "a: &a {x: 1, y: {z: 1}}\n" + "".join(f"{name}: *a\n" for name in "bcdefgh")
+    lines = document._lines(text)
+    assert lines["a.y.z"] == 1 and lines["h"] == 8 and len(lines) == 8 + 3
+
+
+def test_more_names_than_a_cluster_can_have_nodes_are_refused_uncounted() -> None:
+    for names in (["n[1-99999]"], ["a[1-9000]", "b[1-9000]"], [f"n{index}" for index in range(10_001)]):
+        assert "more than 10000" in Names().problem(names) or "at most 10000" in Names().problem(names), names[0]
+    assert Names().problem([f"n{index}" for index in range(10_000)]) == ""
+    assert Names("paths", False).problem(["x", "y", "x"]) == "has 'x' twice"

@@ -100,3 +100,12 @@ def test_a_password_within_an_address_is_refused_and_not_shown_again() -> None:
 
 def test_keys_that_are_no_question_do_not_count() -> None:
     assert filled({"kubernetes.nonsense": "1", MASTERS: "node001"}) == filled({MASTERS: "node001"})
+
+
+def test_answers_are_read_once_for_a_whole_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, read = [], document.problems
+    monkeypatch.setattr(document, "problems", lambda answers: reads.append(1) or read(answers))
+    filled({MASTERS: "node001", **{each.path: "" for each in declaration.FIELDS if each.is_prefilled}})
+    few, more = len(reads), {each.path: each.kind.text(each.default) for each in declaration.FIELDS}
+    filled({**more, MASTERS: "node001"})
+    assert len(reads) == 2 * few and few < 10

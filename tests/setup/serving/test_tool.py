@@ -22,6 +22,7 @@ from bedplate.core import errors
 from bedplate.head.folder import datafolder
 from bedplate.head.setups import Busy
 from bedplate.setup.engine import lock
+from bedplate.setup.engine.said import Said, last_lines
 from bedplate.setup.serving import KubernetesSetups, runs
 
 NAMED = MINIMAL.replace("kubernetes:\n", "kubernetes:\n  name: {name}\n", 1)
@@ -234,3 +235,55 @@ async def test_a_journal_that_cannot_be_read_is_told_and_hides_no_other(daemons:
     listed = {run.cluster: run for run in daemons.setups.runs()}
     assert listed["default"].status == "completed"
     assert "is damaged" in listed["broken"].trouble
+
+
+async def test_links_in_the_state_folder_lead_nowhere(daemons: Daemons, tmp_path: Path) -> None:
+    """Whoever could write there must not choose which files the tool replaces, maybe as root."""
+    precious, elsewhere = tmp_path / "precious", tmp_path / "elsewhere"
+    precious.write_text("kept")
+    elsewhere.mkdir()
+    folder = daemons.fake.state / "default"
+    folder.mkdir(parents=True)
+    for name in ("answers.yaml", ".answers.yaml.new", "start.json", ".start.json.new", "output", "said.jsonl"):
+        (folder / name).symlink_to(precious)
+    (folder / ".journal.json.new").symlink_to(precious)
+    await daemons.deploy()
+    run = await daemons.ends("completed")
+    assert (precious.read_text(), run.by) == ("kept", "ann")
+    (daemons.fake.state / "other").symlink_to(elsewhere)
+    with pytest.raises(errors.Invalid, match="is a symbolic link"):
+        await daemons.deploy(name="other")
+    (daemons.fake.state / "lock").unlink()
+    (daemons.fake.state / "lock").symlink_to(precious)
+    with pytest.raises(errors.Invalid, match="lock"):
+        await daemons.deploy(name="third")
+    assert (precious.read_text(), list(elsewhere.iterdir())) == ("kept", [])
+
+
+async def test_damaged_files_of_one_run_keep_no_other_from_being_listed_or_started(daemons: Daemons) -> None:
+    for name, content in (("a", "{"), ("b", ""), ("c", "null")):
+        (daemons.fake.state / name).mkdir(parents=True)
+        (daemons.fake.state / name / "start.json").write_text(content)
+    await daemons.deploy()
+    await daemons.ends("completed")
+    (daemons.fake.state / "a" / "journal.json").write_text('{"title": 1}')
+    listed = {run.cluster: run.status for run in daemons.setups.runs()}
+    assert listed == {"default": "completed", "a": "failed"}
+    await daemons.deploy(name="other")
+    await daemons.ends("completed", "other")
+
+
+async def test_a_cluster_cannot_be_called_like_a_file_of_the_tool(daemons: Daemons) -> None:
+    form = daemons.setups.check(NAMED.format(name="lock").encode())
+    assert [(each.path, each.text) for each in form.problems] == [
+        ("kubernetes.name", "lock is a file of the tool; choose another name")
+    ]
+
+
+def test_what_stages_say_without_end_is_kept_short_and_the_last_lines_are_shown(tmp_path: Path) -> None:
+    said = Said.fresh(tmp_path)
+    for number in range(2000):
+        said.add("Noisy", f"{number}\n" + "x" * 400 + "\n" + "\n".join(["y" * 400] * 20))
+    said.add("Noisy", "the end")
+    assert (tmp_path / "said.jsonl").stat().st_size < 9 << 20
+    assert last_lines(tmp_path)["Noisy"][-1] == "the end"

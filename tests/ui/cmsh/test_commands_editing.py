@@ -241,6 +241,7 @@ async def test_a_device_is_a_compute_node_unless_said_otherwise(desk: Desk) -> N
     await desk.do("..", "add headnode head2")
     assert await desk.do("get type") == "HeadNode\n"
     assert (await desk.fails("device add physicalnode")).code == 2
+    assert "device takes add [type] <name> (types: headnode, physicalnode)" in (await desk.fails("device add")).err
 
 
 async def test_roles_are_assigned_and_unassigned_where_roles_are(desk: Desk) -> None:

@@ -62,7 +62,8 @@ async def test_a_column_has_the_width_that_was_asked_for(desk: Desk) -> None:
     lines = (await desk.do("device list node001 -f name:4,category:12,type")).splitlines()
     assert lines == ["Hos+ Category     Type", "---- ------------ ------------", "nod+ default      PhysicalNode"]
     assert "node001" in await desk.do("device list node001 -v -f name:4")
-    assert (await desk.fails("device list -f name:x")).code == 2
+    refused = await desk.fails("device list -f name:x")
+    assert refused.code == 2 and "a width, for example name:20" in refused.err
 
 
 async def test_a_list_of_what_is_not_there_is_refused(desk: Desk) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,9 +14,10 @@ from tests.setup.places import MINIMAL
 from tests.setup.serving.faking import SECRET, Fake
 from tests.ui.rest.serving import Served
 from tests.waiting import until
+from yarl import URL
 
 from bedplate.setup.answers import declaration
-from bedplate.setup.serving import runs
+from bedplate.setup.serving import KubernetesSetups, runs
 
 YAML = {"Content-Type": "application/yaml"}
 
@@ -117,3 +120,42 @@ async def test_a_head_without_the_tool_says_so(server: Served, http: aiohttp.Cli
     for method, way in (("GET", "setups"), ("GET", "setup-form"), ("GET", "setups/default")):
         code, problem = await ask(http, method, way)
         assert code == 503 and "bedplate head serve" in problem["hint"]
+
+
+async def test_answers_have_the_limit_of_a_form(http: aiohttp.ClientSession, fake: Fake) -> None:
+    large = MINIMAL + "#" * (1 << 20)
+    for way in ("setup-form", "setups"):
+        assert (await ask(http, "POST", way, data=large, headers=YAML))[0] == 413
+    assert runs.clusters(fake.state) == []
+
+
+async def test_others_are_answered_while_answers_are_read(
+    http: aiohttp.ClientSession, server: Served, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setups, answered = server.service.setups, threading.Event()
+    assert isinstance(setups, KubernetesSetups)
+    read = setups.check
+    monkeypatch.setattr(setups, "check", lambda answers: answered.wait(10) and read(answers))
+    checking = asyncio.create_task(ask(http, "POST", "setup-form", data=MINIMAL, headers=YAML))
+    await asyncio.sleep(0.1)
+    assert (await ask(http, "GET", "whoami"))[0] == 200 and not checking.done()
+    answered.set()
+    assert (await checking)[0] == 200
+
+
+async def test_names_of_runs_cannot_leave_the_folder_and_what_is_strange_in_it_hides_nothing(
+    http: aiohttp.ClientSession, fake: Fake
+) -> None:
+    await ask(http, "POST", "setups", data=MINIMAL, headers=YAML)
+    await follow(http, "completed")
+    for strange in (".hidden", "-rf", "a b", "x\u202ey", "line\nbreak"):
+        (fake.state / strange).mkdir()
+        (fake.state / strange / "journal.json").write_text("{}")
+    (fake.state / "elsewhere").symlink_to(fake.data)
+    (fake.data / "journal.json").write_text("{}")
+    code, listed = await ask(http, "GET", "setups")
+    assert (code, [each["cluster"] for each in listed["items"]]) == (200, ["default"])
+    for name in ("..", "%2e%2e", "..%2fdefault", "%2e%2e%2fworld", "elsewhere", ".hidden", "default%00", "lock"):
+        for method, about in (("GET", {}), ("POST", {"json": {"action": "undo"}})):
+            async with http.request(method, URL(f"/api/v1/setups/{name}", encoded=True), **about) as response:
+                assert response.status in (400, 404, 405), (method, name, await response.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -71,7 +72,10 @@ async def test_item_181_what_is_damaged_on_its_way_is_not_kept_and_the_member_is
     for about, data, why in (
         (ABOUT, DATA[:-600], "cut off"),
         (ABOUT, b"x" + DATA[1:], "damaged"),
-        ({**ABOUT, "size": 1}, DATA, "not what its member sent"),
+        ({**ABOUT, "size": 1}, DATA, "larger than the 1 bytes"),
+        ({**ABOUT, "size": len(DATA) + 1}, DATA, "not what its member sent"),
+        ({**ABOUT, "size": 1 << 60}, DATA, "has room for"),
+        ({**ABOUT, "member": "x" * (1 << 20)}, DATA, "too long"),
     ):
         assert why in await give(server, id_, about, data)
     assert list(snapshots.list("default")) == []
@@ -102,3 +106,25 @@ async def test_a_request_is_for_members_of_the_cluster_and_for_administrators(
     with pytest.raises(errors.BedplateError):
         async with server.client("olga") as other:
             await other.ask_errand(["node001"], "care", care=Care(action="inspect", cluster=cluster))
+
+
+async def test_a_node_that_is_shut_out_or_silent_is_cut_off(server: Served, snapshots: Snapshots) -> None:
+    id_ = await asked(server, "snapshot")
+    async with server.client("node001") as own, own.transfer_snapshot("node001", id_, wait_s=5.0) as duplex:
+        await duplex.send(json.dumps(ABOUT).encode() + b"\n" + DATA[:1000])
+        (token,) = [each for each in server.service.access.tokens.list() if each.subject == "node001"]
+        await server.service.access.tokens.revoke(token.id, by="admin")
+        await duplex.send(DATA[1000:])
+        with pytest.raises(Lost):
+            async for chunk in duplex.chunks:
+                assert b"revoked" in chunk
+    object.__setattr__(server.service, "limits", dataclasses.replace(server.service.limits, stall_s=0.01))
+    id_ = await asked(server, "snapshot", "node002")
+    said = b""
+    async with server.client("node002") as own, own.transfer_snapshot("node002", id_, wait_s=5.0) as duplex:
+        await duplex.send(json.dumps(ABOUT).encode() + b"\n" + DATA[:1000])
+        with pytest.raises(Lost):
+            async for chunk in duplex.chunks:
+                said += chunk
+    assert b"nothing of the snapshot arrived" in said or b"did not arrive" in said
+    assert list(snapshots.list("default")) == []

@@ -349,6 +349,11 @@ def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemo
             "/",
             "/health",
             "/rollout",
+            "/images",
+            "/setup",
+            "/setup/deploy",
+            "/events",
+            "/changes",
             "/roles",
             "/appgroups",
             "/people",
@@ -367,3 +372,29 @@ def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemo
             one.open(address)
             expect(one.page.locator("h1")).to_be_visible()
             assert one.fits(), address
+
+
+def test_long_names_widen_no_page(chromium: Browser, daemon: Served) -> None:
+    word = "name-that-somebody-chose-without-a-thought-of-phones-0123456789"
+    lines = [
+        f"category; clone default {word}; exit; commit -m {word}{word}",
+        f"user; add {word}; commit; kubernetes; add {word}; kubernetesusers; add {word[:60]}; /; commit",
+        f"device; add {word}; set category {word}; set notes {word * 4}; commit",
+    ]
+    cmsh(daemon, "; /; ".join(lines))
+    shown = (
+        *("/", "/health", "/history", "/credentials", "/people", f"/people/{word}", "/setup", "/setup/deploy"),
+        *(f"/setup/runs/{word}/remove", "/show/device", f"/show/device/{word}", f"/edit/device/{word}"),
+        *("/show/category", f"/show/category/{word}", f"/show/kubernetes/{word}", f"/search?q={word}", "/events"),
+    )
+    for size in (PHONE, DESKTOP):
+        with browsing.window(chromium, daemon.url, size) as one:
+            one.sign_in(token(daemon))
+            for address in shown:
+                one.open(address)
+                expect(one.page.locator("h1")).to_be_visible()
+                assert one.fits(), f"{address} at {size[0]}"
+    cmsh(
+        daemon,
+        f"device; remove {word}; commit; /; kubernetes; remove {word}; commit; /; category; remove {word}; commit",
+    )

@@ -34,6 +34,8 @@ _CHUNK = 1 << 20
 _OBJECTS, _AUTHORITY = b"/registry/", b"/registry/configmaps/kube-system/kube-root-ca.crt"
 """Where the API server keeps its objects in etcd, and the one that every cluster has its authority in."""
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s+(.+?)\s+-----END CERTIFICATE-----", re.DOTALL)
+_SPARE = 256 << 20
+"""So much of the disk stays free: the head's own database may be on it."""
 
 Origin = Literal["own", "other", "unknown", "not Kubernetes"]
 
@@ -148,6 +150,7 @@ class Snapshots:
         """Write a snapshot as it comes, check it, and keep it. Raises `Invalid`, `Unavailable` when the disk is full;
         nothing is left then."""
         with self._new(cluster, name) as part:
+            _refuse_full(part.parent, about.size)
             with _told(part), _new_file(part) as stream:
                 async for chunk in chunks:
                     stream.write(chunk)
@@ -216,6 +219,16 @@ class Snapshots:
             os.replace(note, file.with_suffix(".json"))
             os.replace(part, file)
         return kept
+
+
+def _refuse_full(folder: Path, size: int) -> None:
+    with _told(folder):
+        free = shutil.disk_usage(folder).free
+    if free - size < _SPARE:
+        raise errors.Unavailable(
+            f"{folder} has room for {max(free - _SPARE, 0)} bytes, and the snapshot has {size}",
+            hint="free space there; no snapshot was changed",
+        )
 
 
 def _new_file(path: Path) -> BinaryIO:

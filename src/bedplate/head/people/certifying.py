@@ -29,6 +29,7 @@ __all__ = ["Certifier"]
 
 _AT_ONCE = 8
 _RETRY_S = 3600.0
+_ROOT = "root"
 
 
 class Certifier:
@@ -81,6 +82,11 @@ class Certifier:
     async def _issue(
         self, cluster: Cluster, issuer: Issuer, user: str, own: Sequence[Grant], what: Need, *, in_tree: bool
     ) -> None:
+        if user == _ROOT and what is Need.FIRST:
+            # Operators edit users of clusters: none of them decides which cluster root on a head node talks to.
+            raise errors.Denied(
+                "the head makes no kubeconfig for root", hint=f"set managekubeconfig no; {_by_hand(user)}"
+            )
         account = await asyncio.to_thread(self._accounts.find, user)
         if account is None:
             raise errors.NotFound(f"there is no account {user} on the head", hint=_by_hand(user))

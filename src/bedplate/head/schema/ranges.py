@@ -36,13 +36,14 @@ def _piece(piece: str) -> tuple[int, int, str]:
     return (0, len(number), f"{number} {piece}")
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """The names in a node list, sorted, each once. Raises ValueError saying which part cannot be read."""
+def expand(text: str, most: int = _MOST) -> tuple[str, ...]:
+    """The names in a node list, sorted, each once. Raises ValueError saying which part cannot be read, or that there
+    are more than `most`, without counting them."""
     names: set[str] = set()
     for part in _split(text):
-        names.update(_expand_part(part))
-        if len(names) > _MOST:
-            raise ValueError(f"{text!r} contains more than {_MOST} nodes")
+        names.update(_expand_part(part, most))
+        if len(names) > most:
+            raise ValueError(f"{_short(text)} contains more than {most} nodes")
     for name in names:
         if not _NAME.match(name):
             raise ValueError(f"{name!r} cannot be a host name")
@@ -62,10 +63,14 @@ def _split(text: str) -> list[str]:
     return [part for part in [*parts, current] if part]
 
 
-def _expand_part(part: str) -> Iterable[str]:
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:97]}...")
+
+
+def _expand_part(part: str, most: int) -> Iterable[str]:
     if ".." in part:
         first, _, last = part.partition("..")
-        return _between(part, first, last)
+        return _between(part, first, last, most)
     bracket = _BRACKET.match(part)
     if bracket is None:
         if "[" in part or "]" in part:
@@ -78,22 +83,24 @@ def _expand_part(part: str) -> Iterable[str]:
         high = high if dash else low
         if not low.isdigit() or not high.isdigit() or len(high) < len(low):
             raise ValueError(f"{part!r} is not a node range (for example node00[4-6])")
-        names.extend(f"{before}{number}{after}" for number in _numbers(part, low, high))
+        names.extend(f"{before}{number}{after}" for number in _numbers(part, low, high, most))
+        if len(names) > most:
+            raise ValueError(f"{_short(part)} contains more than {most} nodes")
     return names
 
 
-def _between(part: str, first: str, last: str) -> list[str]:
+def _between(part: str, first: str, last: str, most: int) -> list[str]:
     start, end = _NUMBERED.match(first), _NUMBERED.match(last)
     if start is None or end is None or start[1] != end[1]:
         raise ValueError(f"{part!r} is not a node range (for example node001..node003)")
-    return [f"{start[1]}{number}" for number in _numbers(part, start[2], end[2])]
+    return [f"{start[1]}{number}" for number in _numbers(part, start[2], end[2], most)]
 
 
-def _numbers(part: str, low: str, high: str) -> Iterable[str]:
+def _numbers(part: str, low: str, high: str, most: int) -> Iterable[str]:
     if int(high) < int(low):
         raise ValueError(f"{part!r} ends before it begins")
-    if int(high) - int(low) >= _MOST:
-        raise ValueError(f"{part!r} contains more than {_MOST} nodes")
+    if int(high) - int(low) >= most:
+        raise ValueError(f"{_short(part)} contains more than {most} nodes")
     return (f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1))
 
 

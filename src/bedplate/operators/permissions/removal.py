@@ -45,7 +45,7 @@ def later_bindings(resource: Permission, namespace: str, bindings: Iterable[Bind
     """The names of bindings since the resource was created that give its user rights. Those of the namespace's accounts
     count only for a user who may bind roles: who else has them, an administrator decided."""
     groups = {"system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"}
-    may_bind = resource.spec.role in _BINDING_ROLES
+    may_bind = isinstance(resource, PermissionUser) and resource.spec.role in _BINDING_ROLES
 
     def is_theirs(subject: Subject) -> bool:
         if subject.kind == "User":

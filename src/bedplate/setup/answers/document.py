@@ -11,6 +11,7 @@ import copy
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import yaml
@@ -27,6 +28,9 @@ META = {
     "timestamp": Text(about="when the file was written"),
 }
 
+_MOST_PROBLEMS = 100
+"""A file with more of them is not one with answers: the first ones are enough to see it."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Place = dict[str, int]
 """Lines by dotted key."""
 
@@ -65,7 +69,7 @@ def load(text: str | bytes, name: str = "the file") -> Answers:
     if not isinstance(values, dict):
         raise errors.Invalid(f"{name} has no answers", hint="cm-kubernetes-setup without options writes such a file")
     lines = _lines(text)
-    wrong = [*_unknown(values, lines), *_missing(values), *_wrong(values)]
+    wrong = list(islice(chain(_unknown(values, lines), _missing(values), _wrong(values)), _MOST_PROBLEMS))
     if wrong:
         wrong.sort(key=lambda problem: lines.get(problem[0], 0))
         told = [f"{path}{_at(lines, path)}: {problem}" for path, problem in wrong]
@@ -159,11 +163,14 @@ def _unknown_below(
 
 
 def _lines(text: str | bytes) -> Place:
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    node = yaml.compose(text, Loader=_LOADER)
     lines: Place = {}
+    known: set[int] = set()
 
     def walk(node: yaml.Node | None, above: str) -> None:
-        if isinstance(node, yaml.MappingNode):
+        # What an alias stands for has its lines where it was written: once is enough.
+        if isinstance(node, yaml.MappingNode) and id(node) not in known:
+            known.add(id(node))
             for key, value in node.value:
                 path = f"{above}.{key.value}" if above else str(key.value)
                 lines[path] = key.start_mark.line + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from bedplate.setup.answers import aliases, networks
 from bedplate.setup.answers.declaration import minors, value_at
 from bedplate.setup.answers.document import Place
 from bedplate.setup.answers.site import Site
+from bedplate.setup.engine.journal import RESERVED
 
 __all__ = [
     "Members",
@@ -140,6 +142,8 @@ def problems(answers: Mapping[str, Any], site: Site) -> list[tuple[str, str]]:
 def _cluster(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:
     kubernetes = answers["kubernetes"]
     name, port, version = kubernetes["name"], kubernetes["proxy"]["port"], kubernetes["version"]
+    if name in RESERVED:
+        yield "kubernetes.name", f"{name} is a file of the tool; choose another name"
     if name in site.clusters:
         yield "kubernetes.name", f"the cluster {name} already exists; choose another name, or remove it first"
     for other in site.clusters.values():
@@ -166,8 +170,9 @@ def _addons(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if re.fullmatch(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}", monitor) is None:
             yield "kubernetes.addons.ceph.monitors", f"{monitor!r} must be an address with a port, as 10.141.1.1:6789"
     names = [application_name(path) for path in addons["manifests"]]
+    times = Counter(names)
     for path, name in zip(addons["manifests"], names, strict=True):
-        if name in _APPLICATIONS or names.count(name) > 1:
+        if name in _APPLICATIONS or times[name] > 1:
             what = "one of the tool" if name in _APPLICATIONS else "that of another file"
             yield "kubernetes.addons.manifests", f"{path}: its application {name} would be {what}; rename the file"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from bedplate.head.schema import ranges
 __all__ = ["Bool", "Choice", "Cidr", "File", "Files", "Integer", "Kind", "Names", "Text"]
 
 _LONGEST = 4096
+_MOST_NAMES = 10_000
+"""More than a Kubernetes cluster can have nodes: reading more would keep a head busy for nothing."""
 
 
 class Kind(Protocol):
@@ -182,13 +185,15 @@ class Names:
     def problem(self, value: Any) -> str:
         if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
             return f"must be {self.about}, not {_shown(value)}"
+        count = 0
         for name in value:
             try:
-                if self.has_ranges:
-                    ranges.expand(name)
+                count += len(ranges.expand(name, _MOST_NAMES)) if self.has_ranges else 1
             except ValueError as err:
                 return str(err)
-        duplicates = sorted({name for name in value if value.count(name) > 1})
+            if count > _MOST_NAMES:
+                return f"must be a list of at most {_MOST_NAMES} {self.what}"
+        duplicates = sorted(name for name, times in Counter(value).items() if times > 1)
         return f"has {duplicates[0]!r} twice" if duplicates else ""
 
     def schema(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import click
 import bedplate
 from bedplate.core import errors, logging
 from bedplate.core.clock import SystemClock
-from bedplate.setup.diagnose.report import Report, check_place
+from bedplate.setup.diagnose.report import Report
+from bedplate.setup.targets import check_target
 
 __all__ = ["PROGRAM", "command"]
 
@@ -62,7 +63,7 @@ def command(**values: Any) -> None:
     logging.configure(logging.LogOptions(is_quiet=True))
     try:
         if values["archive"] is not None:
-            check_place(values["archive"])
+            check_target(values["archive"])
         report = asyncio.run(_collect(values))
         # First: a disk that is full must not take away what was collected.
         sys.stdout.write(report.json() if values["output"] == "json" else report.text())

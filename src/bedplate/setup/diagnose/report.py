@@ -18,20 +18,9 @@ from pathlib import Path
 
 from bedplate.api.masking import masked
 from bedplate.core import errors
+from bedplate.setup.targets import check_target
 
-__all__ = ["Report", "Section", "check_place"]
-
-
-def check_place(file: Path) -> None:
-    """Raises `Invalid` where an archive cannot be written; a device is never replaced by one."""
-    why = (
-        "it is not a regular file" if file.exists() and not file.is_file()
-        else "its folder does not exist" if not file.parent.is_dir()
-        else "" if os.access(file.parent, os.W_OK)
-        else "its folder is read-only"
-    )  # fmt: skip
-    if why:
-        raise errors.Invalid(f"{file} cannot be written: {why}", hint="name another file")
+__all__ = ["Report", "Section"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +88,7 @@ class Report:
 
     def archive(self, file: Path, now: datetime) -> None:
         """Write a tar.gz, for its owner alone, which appears whole. Raises `Invalid`."""
-        check_place(file)
+        check_target(file)
         part = file.with_name(f".{file.name}.{os.getpid()}")
         contents = {"report.txt": self.text(), "report.json": self.json()}
         for section in self.sections:

@@ -10,21 +10,37 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import re
 from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from bedplate.api.headapi import NAME
 from bedplate.core import errors
 
-__all__ = ["Journal", "Notes", "Record", "StageRecord", "StageState", "check_name", "unfinished", "write_atomically"]
+__all__ = [
+    "RESERVED",
+    "Journal",
+    "Notes",
+    "Record",
+    "StageRecord",
+    "StageState",
+    "check_name",
+    "folder_of",
+    "known",
+    "unfinished",
+    "write_atomically",
+]
 
 StageState = Literal["pending", "running", "done", "failed", "undoing", "undone"]
 Phase = Literal["run", "undo", "over"]
 Status = Literal["", "completed", "failed", "aborted", "undone"]
 
 FILE = "journal.json"
+RESERVED = ("lock",)
+"""What the tool itself has beside the folders of clusters."""
 
 
 class StageRecord(msgspec.Struct):
@@ -101,7 +117,7 @@ class Journal:
     @classmethod
     def load(cls, state: Path, cluster: str) -> Journal | None:
         """The journal of the last run for a cluster, or None. Raises `Invalid` for a file that cannot be read."""
-        file = state / check_name(cluster) / FILE
+        file = folder_of(state, cluster) / FILE
         try:
             content = file.read_bytes()
         except FileNotFoundError:
@@ -119,7 +135,7 @@ class Journal:
     @classmethod
     def begin(cls, state: Path, record: Record) -> Journal:
         """A new journal in place of the one of the last run, which must be over."""
-        folder = state / check_name(record.cluster)
+        folder = folder_of(state, record.cluster)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         journal = cls(folder / FILE, record)
         journal.save()
@@ -158,26 +174,48 @@ class Journal:
 
 def unfinished(state: Path) -> Iterable[Journal]:
     """The journals of runs that are not over, in the order of their clusters' names."""
-    if not state.is_dir():
-        return
-    for folder in sorted(state.iterdir()):
-        if (folder / FILE).is_file():
-            journal = Journal.load(state, folder.name)
+    for cluster in known(state):
+        if (state / cluster / FILE).is_file():
+            journal = Journal.load(state, cluster)
             if journal is not None and not journal.is_over:
                 yield journal
 
 
 def check_name(cluster: str) -> str:
     """A name that is safe as that of a folder. Raises `Invalid`."""
-    if not cluster or cluster.startswith(".") or "/" in cluster or "\0" in cluster:
+    if cluster.startswith(".") or cluster in RESERVED or re.fullmatch(NAME, cluster) is None:
         raise errors.Invalid(f"{cluster!r} cannot be the name of a cluster")
     return cluster
+
+
+def folder_of(state: Path, cluster: str) -> Path:
+    """The folder of a cluster's runs, which need not exist. Raises `Invalid` for a name that cannot be one, and for a
+    link: whoever could write the state folder must not choose which files the tool writes, maybe as root."""
+    folder = state / check_name(cluster)
+    if folder.is_symlink():
+        raise errors.Invalid(f"{folder} is a symbolic link", hint="remove it")
+    return folder
+
+
+def known(state: Path) -> list[str]:
+    """The names of the folders of clusters, in their order; what cannot be one is not read."""
+    try:
+        entries = sorted(state.iterdir())
+    except OSError:
+        return []
+    clusters = []
+    for entry in entries:
+        with contextlib.suppress(errors.Invalid):
+            if folder_of(state, entry.name).is_dir():
+                clusters.append(entry.name)
+    return clusters
 
 
 def write_atomically(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace a file as a whole; old or new is there after a crash, and the new one once this returns."""
     temporary = file.with_name(f".{file.name}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    temporary.unlink(missing_ok=True)  # of a process that was killed, or a link that leads elsewhere
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as out:
             os.fchmod(out.fileno(), mode)

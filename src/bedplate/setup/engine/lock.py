@@ -37,7 +37,7 @@ class Holder(msgspec.Struct, frozen=True):
 def holder(state: Path) -> Holder | None:
     """Who runs now; None: nobody. Raises `Invalid` where that cannot be seen."""
     try:
-        descriptor = os.open(state / FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(state / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     except OSError as err:
@@ -61,7 +61,7 @@ def hold(state: Path, holder: Holder) -> Iterator[None]:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Not inherited: a shell that a stage starts must not keep the lock after this process.
-        descriptor = os.open(state / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(state / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as err:
         raise errors.Invalid(
             f"the state folder {state} cannot be written: {err.strerror}", hint="run as root, or give --state DIR"

@@ -18,10 +18,12 @@ import msgspec
 __all__ = ["FILE", "Said", "last_lines"]
 
 FILE = "said.jsonl"
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | os.O_NOFOLLOW
 _LINES = 8
 _LONGEST = 500
 _TAIL = 512 << 10
 """So much of the end of the file is read: what a stage said long ago may be missing."""
+_LARGEST = 8 << 20
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -35,7 +37,7 @@ class Said:
     def __init__(self, file: Path, flags: int) -> None:
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
-            self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | flags, 0o600)
+            self._descriptor = os.open(file, _WRITING | flags, 0o600)
 
     def __del__(self) -> None:
         if self._descriptor is not None:
@@ -57,7 +59,16 @@ class Said:
         lines = [json.dumps({"stage": stage, "text": line[:_LONGEST]}) + "\n" for line in text.splitlines()]
         # A full disk must not end a run that could go on.
         with contextlib.suppress(OSError):
+            if os.fstat(self._descriptor).st_size > _LARGEST:
+                self._shorten(self._descriptor)
             os.write(self._descriptor, "".join(lines).encode())
+
+    @staticmethod
+    def _shorten(descriptor: int) -> None:
+        """Keep the end, which is all that is read."""
+        end = os.pread(descriptor, _TAIL, os.fstat(descriptor).st_size - _TAIL)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, end.partition(b"\n")[2])
 
 
 def last_lines(folder: Path, count: int = _LINES) -> dict[str, list[str]]:

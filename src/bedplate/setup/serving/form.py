@@ -114,7 +114,7 @@ def _tickable(names: list[str] | None, value: Any) -> list[str]:
     if not names or len(names) > _LISTED or not isinstance(value, list):
         return []
     try:
-        meant = {name for part in value for name in ranges.expand(part)}
+        meant = {name for part in value for name in ranges.expand(part, _LISTED)}
     except (ValueError, errors.BedplateError):
         return []
     return names if meant <= set(names) and meant == set(value) else []

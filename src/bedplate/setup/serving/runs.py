@@ -47,11 +47,11 @@ class Start(msgspec.Struct, frozen=True):
 
 def clusters(state: Path) -> list[str]:
     """The clusters of which there is a run, or was an attempt."""
-    try:
-        folders = sorted(state.iterdir())
-    except OSError:
-        return []
-    return [folder.name for folder in folders if any((folder / file).is_file() for file in (journals.FILE, START))]
+    return [
+        name
+        for name in journals.known(state)
+        if (state / name / journals.FILE).is_file() or read_start(state, name) is not None
+    ]
 
 
 def read_start(state: Path, cluster: str) -> Start | None:
@@ -72,7 +72,7 @@ def is_tool(pid: int) -> bool:
 def read(state: Path, cluster: str, holder: Holder | None, now: datetime) -> SetupRun:
     """The run. Raises `NotFound` for a cluster without one, and for what cannot be the name of a cluster."""
     try:
-        folder = state / journals.check_name(cluster)
+        folder = journals.folder_of(state, cluster)
     except errors.Invalid as err:
         raise errors.NotFound(f"there is no run for a cluster {cluster!r}") from err
     start = read_start(state, cluster)

@@ -25,11 +25,12 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import Head, Tree
+from bedplate.head.folder.datafolder import Folder
 from bedplate.head.setups import Busy
 from bedplate.setup.answers import document, fitting
 from bedplate.setup.answers import site as sites
 from bedplate.setup.engine import lock
-from bedplate.setup.engine.journal import check_name, write_atomically
+from bedplate.setup.engine.journal import folder_of, write_atomically
 from bedplate.setup.serving import form as forms
 from bedplate.setup.serving import runs
 from bedplate.setup.tool import heads
@@ -91,7 +92,10 @@ class KubernetesSetups:
     # Runs
 
     def runs(self) -> Sequence[SetupRun]:
-        listed = [self.run(cluster) for cluster in runs.clusters(self._state)]
+        listed = []
+        for cluster in runs.clusters(self._state):
+            with contextlib.suppress(errors.NotFound):  # a terminal's run that has just begun
+                listed.append(self.run(cluster))
         listed.sort(key=lambda run: (run.status in ("starting", "running"), run.began), reverse=True)
         return [msgspec.structs.replace(run, stages=[]) for run in listed]
 
@@ -132,7 +136,7 @@ class KubernetesSetups:
         return await self._start(cluster, action, prepare, by)
 
     def _folder(self, cluster: str) -> Path:
-        return self._state / check_name(cluster)
+        return folder_of(self._state, cluster)
 
     async def _start(self, cluster: str, action: str, prepare: _Prepare, by: str) -> SetupRun:
         async with self._starting:
@@ -154,9 +158,13 @@ class KubernetesSetups:
         # A service may not write to /var/log, where the log of terminals is.
         log = str(self._state / LOG_FILE.name)
         common = ["--json", "--data", str(self._data), "--state", str(self._state), "--log-file", log]
-        output = os.open(
-            self._folder(cluster) / runs.OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-        )
+        holder = Folder(self._data).holder()
+        if holder is not None and holder.url:
+            # Should this daemon be killed now, the tool must not keep the next one out of its folder.
+            common.append("--served")
+        file = self._folder(cluster) / runs.OUTPUT
+        file.unlink(missing_ok=True)
+        output = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # Not asyncio's: that one kills its children when its loop is closed.
             return subprocess.Popen(
@@ -183,13 +191,12 @@ class KubernetesSetups:
                 cluster=holder.cluster,
                 hint="wait until it has ended",
             )
-        for cluster in runs.clusters(self._state):
-            run = runs.read(self._state, cluster, None, self._clock.now())
-            if run.status == "starting":
+        for run in self.runs():
+            if run.status in ("starting", "running"):
                 raise Busy(
-                    f"another setup is running: {run.operation} of the cluster {cluster}, started by {run.by}, "
+                    f"another setup is running: {run.operation} of the cluster {run.cluster}, started by {run.by}, "
                     f"process {run.process}",
-                    cluster=cluster,
+                    cluster=run.cluster,
                     hint="wait until it has ended",
                 )
 

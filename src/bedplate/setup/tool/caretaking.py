@@ -7,7 +7,6 @@ like a deployment, with a journal; the rest is asked of the head and of nodes at
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from bedplate.setup.engine.stage import Stage
 from bedplate.setup.kubernetes import cluster as clusters
 from bedplate.setup.kubernetes import ingress, restore
 from bedplate.setup.kubernetes.caring import care, in_words
+from bedplate.setup.targets import check_target
 from bedplate.setup.tool import heads, questions
 
 __all__ = ["ACTIONS", "RUNS", "perform", "stages_of"]
@@ -161,7 +161,7 @@ def _refuse_others(file: pathlib.Path, cluster: str, authority: bytes) -> None:
 async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> int:
     target = pathlib.Path(values["etcd_snapshot"]) if values["etcd_snapshot"] else None
     if target is not None:
-        _check_target(target)
+        check_target(target, "no snapshot was taken")
     snapshots, head = _folder(reached), reached.backend.fleet
     names = cared.members(reached.backend.tree, cluster)
     up = [state.node for state in await head.nodes(names) if state.state == "UP"]
@@ -183,18 +183,6 @@ async def _snapshot(values: Mapping[str, Any], reached: heads.Reached, cluster: 
             ) from err
     _print(values, [about], f"{target or snapshots.place(cluster, name)}: {_described(about)}")
     return 0
-
-
-def _check_target(target: pathlib.Path) -> None:
-    """Refuse before a snapshot is taken what cannot be written; a device is never replaced by a file."""
-    why = (
-        "it is not a regular file" if target.exists() and not target.is_file()
-        else "its folder does not exist" if not target.parent.is_dir()
-        else "" if os.access(target.parent, os.W_OK)
-        else "its folder is read-only"
-    )  # fmt: skip
-    if why:
-        raise errors.Invalid(f"{target} cannot be written: {why}; no snapshot was taken", hint="name another file")
 
 
 def _described(about: Snapshot) -> str:

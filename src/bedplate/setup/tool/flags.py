@@ -239,6 +239,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("undo", "common", "Take back what such a run did.", is_action=True),
     Flag("url", "common", "URL of a head; repeat it for every head of the site.", str, "URL", is_multiple=True),
     Flag("data", "common", "The data folder of a head on this machine.", _folder, "DIR"),
+    Flag("served", "common", "Wait for the daemon that serves --data; never open the folder."),
     Flag("token-file", "common", "Bearer token for the head.", _path, "FILE"),
     Flag("cert", "common", "Client certificate for the head.", _path, "FILE"),
     Flag("key", "common", "Its key.", _path, "FILE"),

@@ -45,7 +45,7 @@ async def reach(values: Mapping[str, Any]) -> AsyncIterator[Reached]:
         sys.stderr.write(f"cm-kubernetes-setup: {text}\n")
 
     chosen = target(values)
-    async with targets.reach(chosen, say) as reached:
+    async with targets.reach(chosen, say, is_served=bool(values.get("served"))) as reached:
         await reached.backend.catch_up()
         yield Reached(reached.backend, chosen.data)
 

@@ -63,6 +63,8 @@ class Steps:
         self.site = site
         self._typed: dict[str, Any] = {}
         self._start = dict(start)
+        self._values: dict[str, Any] | None = None
+        self._problems: dict[str, str] | None = None
 
     @property
     def screens(self) -> list[Screen]:
@@ -83,6 +85,11 @@ class Steps:
     @property
     def values(self) -> dict[str, Any]:
         """With prefilled values; without them while something that was typed has not the right form."""
+        if self._values is None:
+            self._values = self._completed()
+        return self._values
+
+    def _completed(self) -> dict[str, Any]:
         given = self.given
         if document.problems(given):
             return given
@@ -98,12 +105,18 @@ class Steps:
         """Take what was typed; the text that is prefilled does not count as an answer."""
         if text != self.text(question):
             self._typed[question.path] = question.kind.parse(text)
+            self._values = self._problems = None
 
     def is_asked(self, question: Field) -> bool:
         return question.when(self.values)
 
     def problems(self) -> dict[str, str]:
         """What is wrong, by key; the first problem of each."""
+        if self._problems is None:
+            self._problems = self._found()
+        return self._problems
+
+    def _found(self) -> dict[str, str]:
         wrong = document.problems(self.given)
         problems = wrong or fitting.problems(self.values, self.site)
         texts: dict[str, str] = {}

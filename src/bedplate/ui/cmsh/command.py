@@ -103,7 +103,7 @@ class Arguments:
         value = self.options.get(name)
         if value is None:
             return otherwise
-        return whole(value, f"--{name}")
+        return whole(value, f"--{name}", "for example 20")
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -112,10 +112,10 @@ def worst(codes: Iterable[int]) -> int:
     return next((code for code in (FAILED, USAGE) if code in unique), max(unique, default=OK))
 
 
-def whole(text: str, what: str) -> int:
+def whole(text: str, what: str, hint: str = "history lists the numbers of revisions") -> int:
     """A number somebody typed. Raises `Usage`."""
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise Usage(f"{what}: {text!r} must be a number", hint="history lists the numbers of revisions")
+        raise Usage(f"{what}: {text!r} must be a number", hint=hint)
     return int(text)
 
 

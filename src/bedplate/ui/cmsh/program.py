@@ -150,7 +150,8 @@ async def _main(
 
     has_script = command is not None or file is not None
     is_attended = not has_script and running.is_terminal(sys.stdin) and running.is_terminal(sys.stdout)
-    async with targets.reach(target, say, shares=is_attended) as reached:
+    # Whoever is typed to, by people or by another program, stays for long; a script ends, and others wait for that.
+    async with targets.reach(target, say, shares=not has_script) as reached:
         if command is not None:
             return await running.script(reached, running.of_text(command), is_verbose=is_verbose, quits=quits)
         if file is not None and str(file) != "-":

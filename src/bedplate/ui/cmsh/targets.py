@@ -1,8 +1,8 @@
 """From a target to a backend: a daemon over REST, or the folder's own head in this process.
 
 In: a `Target`. Out: an open backend. Whoever holds the lock of a data folder and serves it is asked over REST, with the
-folder's credential; a folder nobody holds is opened here, under its lock. A shell at a terminal serves it on a socket
-to other shells (`head/sharing`); when it ends, one of those takes its place.
+folder's credential; a folder nobody holds is opened here, under its lock. A shell that is not a script serves it on a
+socket to other shells (`head/sharing`); when it ends, one of those takes its place.
 """
 
 from __future__ import annotations
@@ -48,10 +48,16 @@ class Reached(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def reach(
-    target: Target, say: Callable[[str], None], *, shares: bool = False, clock: Clock | None = None
+    target: Target,
+    say: Callable[[str], None],
+    *,
+    shares: bool = False,
+    is_served: bool = False,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Reached]:
     """Open what the target names; `say` takes lines about a head that is waited for. `shares` lets other shells use the
-    head of a folder as long as this one has it: for one that people leave open, not for a script, which ends.
+    head of a folder as long as this one has it: for one that is left open, not for a script, which ends. `is_served`:
+    a daemon serves the folder, and is waited for; the folder is not opened here, which would keep it from starting.
 
     Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`.
     """
@@ -62,11 +68,17 @@ async def reach(
     assert target.data is not None, "a target is one or the other"
     turn = _Turn(datafolder.Folder.find(target.data), say, clock or SystemClock())
     async with contextlib.AsyncExitStack() as opened:
-        yield await _entered(target.data, target.identity, turn, opened, shares=shares)
+        yield await _entered(target.data, target.identity, turn, opened, shares=shares, is_served=is_served)
 
 
 async def _entered(
-    data: pathlib.Path, identity: Identity, turn: _Turn, opened: contextlib.AsyncExitStack, *, shares: bool
+    data: pathlib.Path,
+    identity: Identity,
+    turn: _Turn,
+    opened: contextlib.AsyncExitStack,
+    *,
+    shares: bool,
+    is_served: bool,
 ) -> Reached:
     async def succeed() -> None:
         # Another shell may be faster; then that one serves the same socket.
@@ -78,9 +90,16 @@ async def _entered(
         if url:
             whole = identity.over(usersettings.beside(data))
             # Only a shell is succeeded by a shell: a daemon that ends starts again, and must find its folder free.
-            turn.succeed = succeed if shares and url.startswith("http+unix:") else None
+            turn.succeed = succeed if url.startswith("http+unix:") else None
             # A daemon that starts again may listen elsewhere, and says so in its folder.
             return await opened.enter_async_context(_remote((url,), whole, turn.say, turn.served))
+        if is_served:
+            if turn.is_over:
+                raise errors.Unavailable(
+                    f"no daemon serves {data}", hint=f"start it with bedplate head serve --data {data}, then try again"
+                )
+            await turn.pause()
+            continue
         try:
             return await opened.enter_async_context(_in_process(data, shares=shares))
         except errors.Unavailable:

@@ -55,7 +55,10 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _OPERATION: Final = web.RequestKey("operation", str)
 _NOBODY = Identity("", "")
 _OURS = ("/api/", "/openapi.json", "/ca.crt", "/metrics", "/healthz", "/livez", "/readyz")
-_LASTING = ("events", "desired", "enrolment", "take_turn", "act_on_image", "transfer_image", "agent_archive")
+_LASTING = (
+    *("events", "desired", "enrolment", "take_turn", "act_on_image"),
+    *("transfer_image", "transfer_snapshot", "agent_archive"),
+)
 _Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -125,14 +125,16 @@ class Nodes:
                 is_changed = changed.result()
 
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
-        """The node itself, and whoever may read secrets, see secret files; others see stars."""
+        """The node itself, and whoever may read secrets, see secret files; others see stars. Logins are the node's."""
         if at is None and self._service.fleet is not None:
             state = self._service.fleet.wants.state(name)
         elif at is None:
             state = desired(self._head.tree, name, self._head.revision)
         else:
             state = desired(await self._head.tree_at(at), name, at)
-        return state if self._sees_all(ask) else state.masked()
+        if ask.identity.role == NODE:
+            return state
+        return state.without_logins() if self._sees_all(ask) else state.masked()
 
     def _sees_all(self, ask: Ask) -> bool:
         return ask.identity.role == NODE or may(ask.identity, "read", "secrets")

@@ -6,6 +6,8 @@ is wrong, and runs. Who may start one is decided in `bedplate.ui.setups`, as for
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from aiohttp import web
 
@@ -59,7 +61,11 @@ class SetupRuns:
         tool = setups.setups_of(self._service)
         ask.expect_type(YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml")
         try:
-            return tool.check(await ask.content())
+            content = await ask.content()
+            if len(content) > self._service.limits.form_bytes:
+                raise web.HTTPRequestEntityTooLarge(max_size=self._service.limits.form_bytes, actual_size=len(content))
+            # Long lists take their time: others are answered meanwhile.
+            return await asyncio.to_thread(tool.check, content)
         except errors.Invalid as err:
             if err.problems:
                 raise

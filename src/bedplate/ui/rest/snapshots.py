@@ -2,6 +2,7 @@
 
 In: streams of agents, each for an errand that its node has accepted. Out: files of `head/clusters/snapshots.py`, or
 their bytes. The first line is JSON and says how much follows; an answer without its end tells the agent that it failed.
+A node whose credential ends meanwhile, that sends more than it said, or nothing for long, is cut off.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import AsyncIterator
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from bedplate.api.headapi import ErrandState
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head import NODE
+from bedplate.head import NODE, Lasting
 from bedplate.head.clusters.snapshots import Snapshot, Snapshots
 from bedplate.head.daemon import Service
+from bedplate.ui.rest.auth import lasting
 from bedplate.ui.rest.enrolment import fleet_of
 from bedplate.ui.rest.operations import Ask
 
@@ -44,14 +47,15 @@ class Snapshotting:
         errand, snapshots = self._errand(name, id_), self._snapshots()
         if errand.care == "fetch":
             snapshots.get(errand.cluster, errand.snapshot)
+        credential = lasting(self._service.access, self._service.clock, ask.request)
         response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
         response.enable_chunked_encoding()
         await response.prepare(ask.request)
         try:
             if errand.care == "fetch":
-                await _send(snapshots, errand, response)
+                await _send(snapshots, errand, response, credential)
             else:
-                await _receive(snapshots, errand, ask.request)
+                await _receive(snapshots, errand, ask.request, credential, self._service.limits.stall_s)
         except (errors.BedplateError, ConnectionError) as err:
             _LOG.warning("head.snapshot_failed", node=name, id=id_, error=errors.describe(err))
             if isinstance(err, errors.BedplateError):
@@ -75,8 +79,14 @@ class Snapshotting:
         return clusters.snapshots
 
 
-async def _receive(snapshots: Snapshots, errand: ErrandState, request: web.Request) -> None:
-    line = await request.content.readuntil(b"\n")
+async def _receive(
+    snapshots: Snapshots, errand: ErrandState, request: web.Request, credential: Lasting, stall_s: float
+) -> None:
+    try:
+        async with asyncio.timeout(stall_s):
+            line = await request.content.readuntil(b"\n")
+    except (TimeoutError, ValueError, HttpProcessingError) as err:
+        raise errors.Invalid("the first line of a snapshot did not arrive, or is too long") from err
     try:
         about = msgspec.json.decode(line[:_LONGEST], type=Snapshot)
     except msgspec.DecodeError as err:
@@ -84,17 +94,30 @@ async def _receive(snapshots: Snapshots, errand: ErrandState, request: web.Reque
     about = msgspec.structs.replace(about, member=errand.node, taken=errand.asked)
 
     async def chunks() -> AsyncIterator[bytes]:
-        async for data in request.content.iter_any():
+        left = about.size
+        while True:
+            try:
+                async with asyncio.timeout(stall_s):
+                    data = await request.content.readany()
+            except TimeoutError as err:
+                raise errors.Invalid(f"nothing of the snapshot arrived for {stall_s:.0f} s") from err
+            credential.holds()
+            left -= len(data)
+            if left < 0:
+                raise errors.Invalid(f"the snapshot is larger than the {about.size} bytes that its member said")
+            if not data:
+                return
             yield data
 
     await snapshots.receive(errand.cluster, errand.snapshot, about, chunks())
 
 
-async def _send(snapshots: Snapshots, errand: ErrandState, response: web.StreamResponse) -> None:
+async def _send(snapshots: Snapshots, errand: ErrandState, response: web.StreamResponse, credential: Lasting) -> None:
     about = msgspec.to_builtins(snapshots.get(errand.cluster, errand.snapshot))
     # Members of a restored cluster must not take those that still have the former data for their own: all members are
     # asked at the same time, and no two restores are.
     await response.write(msgspec.json.encode({**about, "restore": errand.asked}) + b"\n")
     with snapshots.place(errand.cluster, errand.snapshot).open("rb") as stream:
         while chunk := await asyncio.to_thread(stream.read, _CHUNK):
+            credential.holds()
             await response.write(chunk)

@@ -7,6 +7,7 @@ knows a question. What was answered travels in the form itself, so that the back
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ async def form(visit: Visit) -> web.StreamResponse:
 
 async def check(visit: Visit) -> web.StreamResponse:
     """What is wrong, and the values, for the script of the form: as JSON, by the names of its inputs."""
-    filled = _filled(visit)
+    filled = await _filled(visit)
     questions = [question for screen in filled.screens for question in screen.questions]
     answer = {
         ANSWER + each.path: {"text": each.text, "problem": each.problem, "asked": each.asked} for each in questions
@@ -72,7 +73,7 @@ async def check(visit: Visit) -> web.StreamResponse:
 
 async def deploy(visit: Visit) -> web.StreamResponse:
     """Check the form; then show the summary, give the file, or start the run."""
-    filled, then = _filled(visit), visit.typed.get("then", "check")
+    filled, then = await _filled(visit), visit.typed.get("then", "check")
     if filled.problems or then == "edit":
         return _asked(visit, filled, 400 if filled.problems else 200, is_checked=then != "edit")
     if then == "save":
@@ -157,9 +158,10 @@ def _page(visit: Visit, template: str, title: str, status: int = 200, **values: 
 # The form
 
 
-def _filled(visit: Visit) -> SetupForm:
+async def _filled(visit: Visit) -> SetupForm:
     tool = setups.demand_start(visit.service, visit.person)
-    return tool.form(_below(visit.typed, ANSWER), _below(visit.typed, PREFILLED))
+    # Long lists take their time: others are answered meanwhile.
+    return await asyncio.to_thread(tool.form, _below(visit.typed, ANSWER), _below(visit.typed, PREFILLED))
 
 
 def _below(typed: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -202,7 +202,7 @@ def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sor
     for word in (word.strip() for word in columns.split(",") if word.strip()):
         name, _, width = word.partition(":")
         if width:
-            widths[len(shown)] = max(whole(width, f"--format {name}"), 2)
+            widths[len(shown)] = max(whole(width, f"--format {name}", "a width, for example name:20"), 2)
         shown.append(_column(desk, path, objects, name))
     rows = [[column.cell(desk, objects[key]) for column in shown] for key in keys]
     return Table([column.header for column in shown], rows, widths=widths)

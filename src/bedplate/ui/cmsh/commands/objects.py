@@ -63,9 +63,10 @@ async def _add(desk: Desk, args: Arguments) -> None:
         desk.place = desk.session.add(here, words[0])
         return
     if len(words) != count:
-        form = "add <type> <name>" if submode.typed else "add <name>"
+        type_ = "" if not submode.typed else "<type> " if submode.usual is None else "[type] "
+        form = f"add {type_}<name>"
         known = ", ".join(submode.words())
-        raise Usage(f"{submode.shell} takes {form}", hint=f"one of {known}" if known else "the name must be new here")
+        raise Usage(f"{submode.shell} takes {form}", hint=f"types: {known}" if known else "the name must be new here")
     desk.place = desk.session.add(here, words[-1], words[0] if submode.typed else "")
 
 
