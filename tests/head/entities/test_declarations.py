@@ -8,6 +8,7 @@ import pytest
 
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.docker import DockerHostRole
+from bedplate.head.entities.nodes import EDIT_PATHS, EDITS
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema.entity import Entity
 from bedplate.head.schema.tables import describe
@@ -227,3 +228,11 @@ def test_every_declaration_is_whole_and_described_as_data(entity: type[Entity]) 
             assert field.normal(field.default) is None
     obj = Obj(entity.type_name(), "x")
     assert all(isinstance(row.show(obj), str) for row in entity.rows)
+
+
+@pytest.mark.parametrize("blank", [" ", "\x1f", "\x85", "\u2028", "\ufeff"])
+def test_a_path_that_edits_by_hand_are_told_of_has_no_blank_by_anybodys_rules(blank: str) -> None:
+    """What a blank is differs between this language and that of JSON schemas; both must refuse the same."""
+    assert EDIT_PATHS.decode([f"/etc/motd={EDITS[0]}"]) == (f"/etc/motd={EDITS[0]}",)
+    with pytest.raises(ValueError, match=r"path|control"):
+        EDIT_PATHS.decode([f"/etc/a{blank}b={EDITS[0]}"])

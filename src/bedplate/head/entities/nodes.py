@@ -11,7 +11,7 @@ from bedplate.head.entities.roles import ROLES
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Group, Key, Look, Submode, TypeName
-from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Mac, Path, SecretText, Text
+from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Mac, Path, SecretText, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = [
@@ -30,7 +30,9 @@ INSTALL_MODES = ("AUTO", "FULL", "NOSYNC")
 EDITS = ("RESTORE", "REPORT", "KEEP")
 AGENT_VERSION = Text(r"[0-9][0-9A-Za-z.+~-]{0,63}", "a version, such as 0.9.0")
 AGENT_ARCHIVES = ListOf(Text(r"[a-z0-9_]+=[0-9a-f]{64}", "an architecture and the SHA-256 of its archive, amd64=..."))
-EDIT_PATHS = ListOf(Text(rf"/[^\s,=]*=({'|'.join(EDITS)})", "a path pattern and what is done, such as /etc/motd=KEEP"))
+EDIT_PATHS = ListOf(
+    Text(rf"/[^{BLANKS},=]*=({'|'.join(EDITS)})", "a path pattern and what is done, such as /etc/motd=KEEP")
+)
 
 
 class Service(Entity):
