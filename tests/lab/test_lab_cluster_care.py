@@ -229,7 +229,7 @@ def test_item_181_a_cluster_with_one_member_is_restored_too(lab: Lab, taken: Tak
     one = {"masters": {"nodes": ["node001"]}, "workers": {"nodes": ["node001"]}}
     lab.setup("-c", str(answers_file(lab.site.folder, nodes=one)), "--on-error-action", "abort")
     said = lab.setup("--etcd-restore", str(taken.file), "--yes-i-really-mean-it", code=2)
-    assert "is a snapshot of another cluster" in said, "a cluster that was made anew is another one"
+    assert "is a snapshot of another cluster" in said, "a cluster that was made again is another one"
     _write(lab, "before")
     lab.setup("--etcd-snapshot")
     _write(lab, "after")

@@ -147,7 +147,7 @@ def _refuse_others(file: pathlib.Path, cluster: str, authority: bytes) -> None:
         case "other":
             raise errors.Invalid(
                 f"{file} is a snapshot of another cluster, without the authority of {cluster}; nothing was changed",
-                hint="name the cluster that it is of with --cluster; one that was removed and made anew is another one",
+                hint="name the cluster that it is of with --cluster; one removed and made again is another one",
             )
         case "not Kubernetes":
             raise errors.Invalid(
