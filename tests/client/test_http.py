@@ -142,35 +142,6 @@ async def test_an_answer_that_is_not_whole_is_lost(http: Http, answer: bytes) ->
     assert not any(http._idle.values())
 
 
-async def test_a_connection_that_nobody_uses_is_closed_where_that_was_asked_for() -> None:
-    """And one that is used goes on for as long as it is."""
-    closed = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                used.append(writer)
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-        closed.set()
-
-    used: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
-    http = Http(ssl.create_default_context, {}, kept_s=0.2)
-    try:
-        for _ in range(3):
-            await ask(http, url)
-        assert len({id(writer) for writer in used}) == 1
-        await asyncio.wait_for(closed.wait(), DEADLINE_S)
-        await ask(http, url)
-        assert len({id(writer) for writer in used}) == 2
-    finally:
-        await http.close()
-        server.close()
-
-
 async def test_nobody_at_an_address_is_told_apart_from_a_lost_answer(http: Http) -> None:
     async with peer() as other:
         url = other.url

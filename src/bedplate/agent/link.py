@@ -29,8 +29,6 @@ _TURN_WAIT_S = 60.0
 _TURN_LASTS_S = 600.0
 _PATIENCE_S = 120.0
 _TRANSFER_WAIT_S = 12 * 3600.0
-# A report is sent while a poll has the other connection. The head would keep it much longer, and of every node.
-_KEPT_S = 5.0
 
 
 class Head(Protocol):
@@ -182,7 +180,6 @@ class Link:
             cert_file=login.cert_file,
             key_file=login.key_file,
             attempts=len(login.urls) + 1,
-            kept_s=_KEPT_S,
         )
         previous, self._client, self._mark = self._client, await client.__aenter__(), mark
         if previous is not None:

@@ -48,8 +48,8 @@ class HeadClient:
     """See the package. Open with `async with`. Several URLs are those of the heads of one site.
 
     `ca_file` is the authority the head's certificate must come from; `cert_file` and `key_file` are a client
-    certificate, which a token makes unnecessary. Connections that nobody uses are closed after `kept_s` (0: when the
-    head closes them). `discover` says after a failure where heads are by now. `nonce` and `rng` are there for tests.
+    certificate, which a token makes unnecessary. `discover` says after a failure where heads are by now. `nonce` and
+    `rng` are there for tests.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class HeadClient:
         key_file: str = "",
         timeout_s: float = 30.0,
         attempts: int = ATTEMPTS,
-        kept_s: float = 0.0,
         discover: Callable[[], Iterable[str]] = tuple,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -73,7 +72,6 @@ class HeadClient:
             Credential(token, ca_file, cert_file, key_file),
             timeout_s=timeout_s,
             attempts=attempts,
-            kept_s=kept_s,
             discover=discover,
             clock=clock,
             rng=rng,

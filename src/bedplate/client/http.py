@@ -89,13 +89,9 @@ class Duplex:
             await self._writer.drain()
 
 
-@dataclass(slots=True, eq=False)
-class _Link:
-    """A connection, and how often it was given back."""
-
+class _Link(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    uses: int = 0
 
     def close(self) -> None:
         self.writer.transport.abort()
@@ -106,12 +102,10 @@ class _Link:
 
 
 class Http:
-    """`tls` makes the context when the first connection needs it; `headers` go with every request. A connection that
-    nobody has used for `kept_s` is closed (0: when the server closes it)."""
+    """`tls` makes the context when the first connection needs it; `headers` go with every request."""
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext], headers: Mapping[str, str], *, kept_s: float = 0.0) -> None:
+    def __init__(self, tls: Callable[[], ssl.SSLContext], headers: Mapping[str, str]) -> None:
         self._tls = tls
-        self._kept_s = kept_s
         self._context: ssl.SSLContext | None = None
         self._headers = dict(headers)
         self._idle: dict[str, list[_Link]] = {}
@@ -209,18 +203,8 @@ class Http:
             idle = self._idle.setdefault(target.netloc, [])
             if is_whole and headers.get("Connection").lower() != "close" and len(idle) < _KEPT:
                 idle.append(link)
-                link.uses += 1
-                if self._kept_s:
-                    asyncio.get_running_loop().call_later(self._kept_s, self._forget, target.netloc, link, link.uses)
             else:
                 link.close()
-
-    def _forget(self, place: str, link: _Link, uses: int) -> None:
-        """Close a connection that nobody has used since."""
-        idle = self._idle.get(place, [])
-        if link.uses == uses and link in idle:
-            idle.remove(link)
-            link.close()
 
     def _kept(self, target: SplitResult) -> _Link | None:
         idle = self._idle.get(target.netloc, [])

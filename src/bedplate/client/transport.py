@@ -134,7 +134,6 @@ class Transport:
         *,
         timeout_s: float = 30.0,
         attempts: int = ATTEMPTS,
-        kept_s: float = 0.0,
         discover: Callable[[], Iterable[str]] = tuple,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -145,7 +144,6 @@ class Transport:
         self._credential = credential
         self._timeout_s = timeout_s
         self._attempts = attempts
-        self._kept_s = kept_s
         self._discover = discover
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
@@ -153,7 +151,7 @@ class Transport:
 
     async def __aenter__(self) -> Transport:
         headers = {"Authorization": f"Bearer {self._credential.token}"} if self._credential.token else {}
-        self._http = Http(self._credential.context, headers, kept_s=self._kept_s)
+        self._http = Http(self._credential.context, headers)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

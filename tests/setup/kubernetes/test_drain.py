@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.waiting import until
 
-from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, custom
+from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, SERVICE_ACCOUNTS, custom
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, SystemClock
 from bedplate.head.clusters import draining
@@ -20,8 +21,10 @@ _BUDGETS = custom("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget",
 
 @pytest.fixture
 async def node(client: Client, namespace: str) -> AsyncIterator[str]:
-    """A Node with nothing on it."""
+    """A Node with nothing on it, and an account for the pods of the namespace."""
     await client.create(NODES, {"metadata": {"name": namespace}})
+    with contextlib.suppress(errors.AlreadyExists):
+        await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
     yield namespace
     await client.delete(NODES, namespace)
 
