@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from bedplate.api.headapi import ErrandState, Kubeadm
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
 from bedplate.head.clusters.draining import Consent
 from bedplate.setup.engine import Stage, order
 from bedplate.setup.kubernetes import coredns, nodes
@@ -75,6 +83,26 @@ def test_an_upgrade_of_workers_alone_waits_for_cluster_dns() -> None:
 def test_nobody_joins_or_leaves_between_the_checks_and_the_end_also_of_an_upgrade_that_is_undone() -> None:
     made = {stage.name: stage for stage in _stages(1, 2, 1)}
     assert made["Drain node001"].needs is None and made["Pause Node Changes"].undo is not None
+
+
+@pytest.mark.parametrize("error", [errors.Unavailable("refused"), errors.Denied("forbidden")])
+async def test_an_api_server_that_restarts_is_waited_for_also_while_it_has_not_read_its_rules(
+    error: errors.BedplateError,
+) -> None:
+    answers = iter([error, error, ""])
+
+    async def late() -> str:
+        answer = next(answers)
+        if isinstance(answer, errors.BedplateError):
+            raise answer
+        return answer
+
+    clock = ManualClock()
+    context: Any = SimpleNamespace(clock=clock)
+    waiting = asyncio.create_task(stages._until(context, late, 60.0))
+    await clock.advance(10.0)
+    await waiting
+    assert list(answers) == []
 
 
 def test_an_image_of_cluster_dns_that_somebody_chose_stays() -> None:

@@ -232,8 +232,8 @@ async def _until(context: Context, late: Callable[[], Awaitable[str]], timeout_s
     while True:
         try:
             why = await late()
-        except errors.Unavailable as err:
-            # The API server of a cluster that has one restarts with its node's upgrade.
+        except (errors.Unavailable, errors.Denied) as err:
+            # The API server of an upgraded node restarts, and refuses everybody until it has read its rules.
             why = str(err)
         if not why:
             return
