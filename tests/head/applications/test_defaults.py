@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.head import sites
 
-from bedplate.api.resources import NAMESPACES
+from bedplate.api.resources import NAMESPACES, ResourceRef
 from bedplate.core import errors
 from bedplate.core.clock import SystemClock
 from bedplate.head.applications import defaults, planning
@@ -26,7 +26,7 @@ from bedplate.head.applications.defaults import (
     updated,
 )
 from bedplate.head.applications.kinds import Kinds
-from bedplate.head.applications.manifests import render, substitute
+from bedplate.head.applications.manifests import Manifest, render, substitute
 from bedplate.head.applications.planning import Key
 from bedplate.head.objects import Obj
 from bedplate.head.resolve import resolve
@@ -196,7 +196,15 @@ async def test_api_servers_take_the_manifests(client: Client, name: str) -> None
         if one.kind == "Namespace":
             continue
         served = await applier.served(one)
+        before = await _version(client, served.ref, one)
         made = await applier.apply(one, served, dry_run=True)
         assert made.metadata.name == one.name
-        with pytest.raises(errors.NotFound):
-            await client.get(served.ref, one.name, one.namespace)
+        assert await _version(client, served.ref, one) == before
+
+
+async def _version(client: Client, ref: ResourceRef[Any], one: Manifest) -> str | None:
+    """Which version of an object is there, maybe from another test; None: it is not there."""
+    try:
+        return (await client.get(ref.raw(), one.name, one.namespace))["metadata"]["resourceVersion"]
+    except errors.NotFound:
+        return None

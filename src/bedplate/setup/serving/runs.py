@@ -61,12 +61,17 @@ def read_start(state: Path, cluster: str) -> Start | None:
         return None
 
 
-def is_tool(pid: int) -> bool:
+def is_tool(pid: int, processes: Path = Path("/proc")) -> bool:
     """Whether a process is one of the tool, and not another one that got its number."""
+    folder = processes / str(pid)
     try:
-        return _MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"-", b"")
+        words = (folder / "cmdline").read_bytes()
+        if not words:
+            # A program that was started this moment has none yet. A dead one has none either, and no file to run.
+            (folder / "exe").readlink()
     except OSError:
         return False
+    return not words or _MODULE.encode() in words.replace(b"-", b"")
 
 
 def read(state: Path, cluster: str, holder: Holder | None, now: datetime) -> SetupRun:
