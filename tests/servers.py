@@ -15,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -56,6 +57,8 @@ CONTROLLERS = ",".join(
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 20.0
 _CHANCE = random.SystemRandom()
+_OWN_PORTS = 9
+"""Shares of ports: one for each worker of the most that there are, and one for runs without workers."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -111,9 +114,11 @@ def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """A port for a program that binds it later. The kernel gives those above 32767 to every outgoing connection."""
+    """A port for a program that binds it later. The kernel gives those above 32767 to every outgoing connection.
+    Workers that run side by side choose from different ones: nothing keeps a port until its program has bound it."""
+    worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or _OWN_PORTS - 1) % _OWN_PORTS
     while True:
-        port = _CHANCE.randrange(15000, 30000)
+        port = 15000 + worker + _OWN_PORTS * _CHANCE.randrange(15000 // _OWN_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

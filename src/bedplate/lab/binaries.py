@@ -52,6 +52,8 @@ class Program:
     version: str = ""
     additions: Mapping[str, str] = field(default_factory=dict)
     """Files that the module lacks, by path."""
+    needs_own_module: bool = False
+    """Whether it is built under the go.mod of its module: another module's replacements do not count."""
 
     def tag(self, kubernetes: str) -> str:
         """The exact version to use beside that Kubernetes release."""
@@ -61,6 +63,7 @@ class Program:
 _DISTRIBUTION = "github.com/distribution/distribution/v3"
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _LOCAL_PATH = "github.com/rancher/local-path-provisioner"
+_KYVERNO = "github.com/kyverno/kyverno"
 _METRICS = "sigs.k8s.io/metrics-server"
 _TRAEFIK = "github.com/traefik/traefik/v3"
 # Its module does not have the web pages, which it would not be built without.
@@ -82,6 +85,8 @@ _OTHERS = (
     Program("metrics-server", "metrics-server", f"{_METRICS}/cmd/metrics-server", _METRICS, versions.METRICS_SERVER),
     Program("local-path-provisioner", "local-path-provisioner", _LOCAL_PATH, _LOCAL_PATH, versions.LOCAL_PATH),
     Program("traefik", "traefik", f"{_TRAEFIK}/cmd/traefik", _TRAEFIK, versions.TRAEFIK, _TRAEFIK_ADDITIONS),
+    # Its admission controller. Too large to build for every set-up: tests with the mark `soak` run it.
+    Program("kyverno", "kyverno", f"{_KYVERNO}/cmd/kyverno", _KYVERNO, versions.KYVERNO, needs_own_module=True),
 )
 PROGRAMS: Mapping[str, Program] = {
     program.name: program
@@ -168,6 +173,7 @@ def _build(
             module=program.module,
             tag=program.tag(kubernetes),
             additions=program.additions,
+            needs_own_module=program.needs_own_module,
         )
         built[program.name] = builder.build(source, f"{number}/{len(missing)}" + (f", then {rest}" if rest else ""))
     return built

@@ -5,7 +5,8 @@ In: a `Source` (which package of which module at which tag). Out: one static bin
 lock per product and tag keeps two processes from the same work.
 
 A product whose module lacks files that its repository has is built in a copy of the module with these files added
-(`Source.additions`), under its own go.mod and go.sum.
+(`Source.additions`), under its own go.mod and go.sum; so is one whose go.mod has replacements that it needs
+(`Source.needs_own_module`).
 
 Neither Kubernetes nor etcd can be installed with `go install pkg@version` (their go.mod files carry replacements), so
 a small module of our own requires the wanted one. For Kubernetes that module also replaces each `k8s.io/*` module
@@ -53,7 +54,7 @@ _PATIENCE_S = 3600.0
 @dataclass(frozen=True, slots=True)
 class Source:
     """One program to build. `module` is empty for Kubernetes itself; `additions` are texts by path that its module
-    lacks."""
+    lacks. `needs_own_module`: it is built under the go.mod of its module, with its replacements."""
 
     name: str
     product: str
@@ -61,6 +62,7 @@ class Source:
     module: str
     tag: str
     additions: Mapping[str, str] = field(default_factory=dict)
+    needs_own_module: bool = False
 
 
 def plain_module(module: str, tag: str, go: str) -> str:
@@ -138,7 +140,7 @@ class Builder:
     def _module_folder(self, go: str, source: Source) -> Path:
         name = f"{source.product}-{source.tag}" + ("" if source.product in _ONE_MODULE else f"-{source.name}")
         folder = self._cache / "build" / name
-        if source.additions:
+        if source.additions or source.needs_own_module:
             return self._copied(go, source, folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "go.mod").exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import pytest
@@ -27,6 +27,11 @@ async def answer_to(world: World, client: Client, pod: Any, namespace: str) -> s
     try:
         await world.create(client, pod, namespace, dry_run=True)
     except kube_errors.Forbidden as err:
+        return str(err)
+    except kube_errors.BadRequest as err:
+        # So Kyverno refuses; a pod that cannot be one has no webhook to name.
+        if "admission webhook" not in str(err):
+            raise
         return str(err)
     return ""
 
@@ -53,8 +58,10 @@ async def in_force(world: World, places: dict[str, str]) -> None:
     await until(is_guarded, "the rules are in force")
 
 
-async def compare(world: World, places: dict[str, str], *, is_changed: bool) -> None:
-    """Every pod of the table: is it judged as the pure function does, naming the same rule?"""
+async def compare(
+    world: World, places: dict[str, str], *, is_changed: bool, but: Collection[str] = frozenset()
+) -> None:
+    """Every pod of the table (`but` those): is it judged as the pure function does, naming the same rule?"""
     wrong = []
 
     async def one(case: Case) -> None:
@@ -65,7 +72,7 @@ async def compare(world: World, places: dict[str, str], *, is_changed: bool) -> 
         if bool(refusals) != bool(answer) or not is_named:
             wrong.append((case.user, case.name, refusals, answer))
 
-    await asyncio.gather(*map(one, podtable.cases()))
+    await asyncio.gather(*(one(case) for case in podtable.cases() if case.name not in but))
     assert not wrong
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import re
 from typing import Any
 
@@ -193,6 +194,27 @@ def test_kyverno_gets_the_documented_values() -> None:
     assert kyverno.engine_values(is_ha=False) == {}
     with pytest.raises(ValueError, match="no-such"):
         kyverno.policy_values(frozenset({"no-such"}))
+
+
+def test_kyvernos_queries_have_an_answer_for_pods_without_the_list_they_ask_about() -> None:
+    """Kyverno refuses a pod for which a query has none."""
+    free = podtable.resource("free", "free-restricted", allow_all_uids=True)
+    rendered = [
+        each for each in objects.objects(free, ClusterFacts(has_kyverno=True)) if each["kind"] == "ClusterPolicy"
+    ]
+    queries = re.findall(r"request\.object\.spec\.\w+\[[^\]]*\][^}\"]*", json.dumps(rendered))
+    assert len(queries) >= len(rendered)
+    assert all("|| `[]`" in each for each in queries), queries
+
+
+def test_kyverno_refuses_host_paths_of_users_without_identity_and_those_that_are_created_as_root() -> None:
+    nobody = podtable.resource("nobody", "nobody-restricted", **podtable.USERS["nobody"])
+    for resource, paths in ((JOHN, True), (nobody, False)):
+        rendered = objects.objects(resource, ClusterFacts(has_kyverno=True))
+        (policy,) = [each for each in rendered if each["metadata"]["name"].endswith("limit-hostpath-vols")]
+        path, _, creating = policy["spec"]["rules"][0]["validate"]["foreach"][0]["deny"]["conditions"]["any"]
+        assert bool(path["value"]) is paths
+        assert creating["value"] == ["DirectoryOrCreate", "FileOrCreate"]
 
 
 def test_kyvernos_policies_are_enforced_and_not_run_in_the_background() -> None:

@@ -32,8 +32,12 @@ FEATURES = {
     "gpu-operator": {"disallow-host-path": "gpu-operator"},
 }
 """Which feature needs an exception from which policy, and for which namespace."""
+_CREATING = ("DirectoryOrCreate", "FileOrCreate")
 _ORDER = ("default", "local-path-storage", "*-restricted", "prometheus", "kube-system", "gpu-operator")
-_HAS_HOST_PATH = "{{ request.object.spec.volumes[?hostPath] | length(@) }}"
+# Kyverno refuses every pod for which a query has no answer, as for a list that the pod does not have.
+_HOST_PATHS = "request.object.spec.volumes[?hostPath] || `[]`"
+_HAS_HOST_PATH = f"{{{{ {_HOST_PATHS} | length(@) }}}}"
+_HAS_INIT = "{{ request.object.spec.initContainers[] || `[]` | length(@) }}"
 
 
 def engine_values(*, is_ha: bool) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def policies(rule_set: RuleSet, namespace: str, labels: dict[str, str]) -> list[
     ):
         rule: dict[str, Any] = {"match": match, "mutate": {"patchStrategicMerge": pattern}}
         if name == refusals.IDENTITY_INIT:
-            rule["preconditions"] = _all(_condition("{{ request.object.spec.initContainers[] | length(@) }}"))
+            rule["preconditions"] = _all(_condition(_HAS_INIT))
         if ALL_UIDS in rule_set.allows:
             rule["preconditions"] = _all(_condition(_HAS_HOST_PATH), *rule.get("preconditions", {}).get("all", ()))
         rendered.append(_policy(rule_set, name, labels, rule))
@@ -98,16 +102,20 @@ def _policy(rule_set: RuleSet, name: str, labels: dict[str, str], rule: dict[str
 
 def _host_paths(rule_set: RuleSet) -> dict[str, Any]:
     element = "{{ element.hostPath.path }}"
-    allowed = [part for path in rule_set.paths for part in (path.rstrip("/") or "/", f"{path}*")]
-    shown = ", ".join(path.rstrip("/") or "/" for path in rule_set.paths) or "none"
+    # Without an identity nobody could tell whose files are read.
+    paths = rule_set.paths if rule_set.has_identity else ()
+    allowed = [part for path in paths for part in (path.rstrip("/") or "/", f"{path}*")]
+    shown = ", ".join(path.rstrip("/") or "/" for path in paths) or "none"
     condition = {"key": element, "operator": "AnyNotIn", "value": allowed}
     climbing = {"key": "{{ element.hostPath.path | contains(@, '..') }}", "operator": "Equals", "value": True}
+    # The kubelet would create it, as root.
+    creating = {"key": "{{ element.hostPath.type || '' }}", "operator": "AnyIn", "value": list(_CREATING)}
     return {
         "message": f"{rule_set.rule(refusals.HOST_PATHS)}: the host paths of {rule_set.user} are {shown}",
         "foreach": [
             {
-                "list": "request.object.spec.volumes[?hostPath]",
-                "deny": {"conditions": {"any": [condition, climbing]}},
+                "list": _HOST_PATHS,
+                "deny": {"conditions": {"any": [condition, climbing, creating]}},
             }
         ],
     }
