@@ -54,7 +54,11 @@ def processes_with(text: str) -> list[str]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("topic", ROWS)
+@pytest.mark.parametrize(
+    "topic",
+    # The program of the informer's peer takes minutes to build.
+    [pytest.param(topic, marks=pytest.mark.soak) if topic == "informer" else topic for topic in ROWS],
+)
 def test_topic_gives_its_figures_and_leaves_nothing(topic: str, tmp_path: pathlib.Path) -> None:
     need_servers()
     if topic in NEEDS_GO:

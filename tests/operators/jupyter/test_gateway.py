@@ -131,6 +131,8 @@ async def test_the_gateway_starts_interrupts_restarts_and_ends_a_kernel(world: W
         assert not (await world.client.list(KERNELS, world.namespace)).items
 
 
+# It waits for the documented minute, so that one server has to do.
+@pytest.mark.parametrize("server", ["real"], indirect=True)
 async def test_item_194_a_gateway_that_dies_takes_its_kernels_along(world: World, tmp_path: Path) -> None:
     kernelspec(tmp_path, world.namespace)
     own = {"HOME": str(tmp_path / "kernel-home")}
