@@ -12,6 +12,7 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.health import Health
+from bedplate.head.wants import Base
 
 FAILURE = Failure(kind="file", name="/etc/x", verb="written", text="no space left")
 
@@ -54,6 +55,26 @@ async def test_who_is_what_it_should_be_has_applied_what_was_taken_back_meanwhil
     await client.patch("device", "node007", {"category": "gpu-nodes"})
     await client.undo(2)
     assert (await client.progress(2)).nodes == [], "nothing is left to do for it"
+
+
+async def test_a_node_that_was_held_back_has_not_applied_what_it_was_not_told_of(
+    client: HeadClient, server: Served
+) -> None:
+    """It hears of the newest revision with every report, and takes "nothing changed" for having it."""
+    await settle(client, "node007")
+    before, fleet = server.head.tree, server.service.fleet
+    assert fleet is not None
+    await client.patch("device", "node007", {"category": "gpu-nodes"})
+    fleet.wants.leaving = {"node007": Base(1, before, frozenset({"node007"}), "leaves its cluster")}
+    wanted = await client.desired("node007")
+    assert wanted is not None and wanted.state.revision == 1
+    newest = await client.report("node007", applied=1, digest=wanted.etag)
+    await client.report("node007", applied=newest, digest=wanted.etag)
+    await client.report("node007", applied=2, digest=wanted.etag)
+    fleet.wants.leaving = {}
+    assert [(each.node, each.state) for each in (await client.progress(2)).nodes] == [("node007", "pending")]
+    await settle(client, "node007")
+    assert (await client.progress(2)).nodes == []
 
 
 async def test_the_state_of_a_node_tells_what_is_pending_and_what_failed(client: HeadClient, server: Served) -> None:

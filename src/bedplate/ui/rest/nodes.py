@@ -149,7 +149,8 @@ class Nodes:
         measured = await self._service.health.record(
             name,
             report.results,
-            applied=report.applied,
+            # A node that is held back has not applied what it was not told of, whatever it takes for the newest.
+            applied=min(report.applied, self._counting(name)),
             digest=report.digest,
             failures=report.failures,
             tried=report.tried or self._head.revision,
@@ -165,7 +166,12 @@ class Nodes:
             if report.booted:
                 await self._service.fleet.imaging.booted(name)
             await self._service.fleet.reported(name, has_failed=bool(report.failures))
-        return json(msgspec.json.encode(headapi.ReportResult(revision=self._head.revision)))
+        return json(msgspec.json.encode(headapi.ReportResult(revision=self._counting(name))))
+
+    def _counting(self, node: str) -> int:
+        """The revision that counts for a node: an older one while it is held back."""
+        fleet = self._service.fleet
+        return self._head.revision if fleet is None else fleet.wants.tree(node)[1]
 
     async def archive(self, ask: Ask) -> web.StreamResponse:
         """The archive of the agent that a node is to run."""
