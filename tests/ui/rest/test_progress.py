@@ -57,7 +57,7 @@ async def test_who_is_what_it_should_be_has_applied_what_was_taken_back_meanwhil
     assert (await client.progress(2)).nodes == [], "nothing is left to do for it"
 
 
-async def test_a_node_that_was_held_back_has_not_applied_what_it_was_not_told_of(
+async def test_a_node_that_was_held_back_has_not_applied_what_it_did_not_receive(
     client: HeadClient, server: Served
 ) -> None:
     """It hears of the newest revision with every report, and takes "nothing changed" for having it."""

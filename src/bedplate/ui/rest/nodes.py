@@ -149,7 +149,7 @@ class Nodes:
         measured = await self._service.health.record(
             name,
             report.results,
-            # A node that is held back has not applied what it was not told of, whatever it takes for the newest.
+            # A node that is held back has not applied what it did not receive, whatever it takes for the newest.
             applied=min(report.applied, self._counting(name)),
             digest=report.digest,
             failures=report.failures,
