@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from bedplate.lab import network
-from bedplate.lab.plan import Network
+from bedplate.lab.plan import Network, Options, make_plan
 
 # A documentation network: no lab chooses it.
 NETWORK = Network("192.0.2.0/24")
@@ -43,3 +43,10 @@ def test_another_network_is_free_meanwhile_and_a_closed_claim_is_free_again() ->
     again = network.claim(NETWORK)
     assert again is not None
     again.close()
+
+
+def test_the_bridge_has_a_hardware_address_of_its_own_whichever_nodes_are_switched_off() -> None:
+    plan = make_plan(Options(name="x", nodes=3, subnet="10.77.4.0/24"), [])
+    whole = network.switch_batch(plan, {node.name: 100 for node in plan.nodes})
+    assert "link add br0 address 02:00:0a:4d:04:02 type bridge\n" in whole
+    assert plan.registry == "10.77.4.2"

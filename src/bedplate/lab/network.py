@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from bedplate.lab import processes
 from bedplate.lab.plan import Network, NodePlan, Plan
@@ -79,7 +80,7 @@ def switch_batch(plan: Plan, node_pids: Mapping[str, int]) -> str:
     """Inside the switch: the bridge, a bridge for each further link, and the cables to the nodes."""
     lines = [
         "link set lo up",
-        "link add br0 type bridge",
+        f"link add br0 address {_hardware_address(plan.registry)} type bridge",
         f"address add {plan.registry}/{plan.prefix_length} dev br0",
         "link set br0 up",
         "link set machine master br0 up",
@@ -87,6 +88,13 @@ def switch_batch(plan: Plan, node_pids: Mapping[str, int]) -> str:
     for number, _ in enumerate(plan.links):
         lines += [f"link add br{number + 1} type bridge", f"link set br{number + 1} up"]
     return _lines(*lines) + "".join(cable_batch(plan, node, node_pids[node.name]) for node in plan.nodes)
+
+
+def _hardware_address(address: str) -> str:
+    """Of the bridge. One that is not given its own takes the lowest of its cables, so another one whenever a node is
+    switched off or on: the other nodes would send to the former one, and not reach head and registry, for half a
+    minute."""
+    return "02:00:" + ip_address(address).packed[-4:].hex(":")
 
 
 def cables(plan: Plan, node: NodePlan) -> list[str]:
