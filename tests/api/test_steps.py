@@ -213,3 +213,18 @@ def test_after_failures_the_next_attempt_gets_there(before: Desired, after: Desi
     again = carry_out(outcome.held, after, lambda step: None)
     assert again.held == after
     assert carry_out(again.held, after, lambda step: "nothing is left to do").failed == ()
+
+
+def test_repositories_and_their_keys_are_written_before_packages_are_installed() -> None:
+    paths = ("/etc/apt/keyrings/k.asc", "/etc/apt/sources.list.d/kubernetes.list", "/etc/yum.repos.d/kubernetes.repo")
+    after = changed(*(File(path=path, content="1") for path in paths))
+    order = words(steps(None, after))
+    assert order[:4] == [*(f"write file {path}" for path in paths), "install package p"]
+    assert [line for line in order if line.startswith("write file")] == [
+        *(f"write file {path}" for path in paths),
+        "write file /etc/main",
+        "write file /etc/side",
+    ]
+    assert words(steps(after, after)) == []
+    # What goes is removed after the last package is installed, as any other file.
+    assert words(steps(after, FIRST)) == [f"remove file {path}" for path in paths]

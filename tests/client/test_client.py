@@ -181,6 +181,28 @@ async def test_a_client_needs_a_head_and_to_be_open() -> None:
             await client.whoami()
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "https://head:99999", "https://head:0", "https://:8081", "no-url"])
+def test_what_cannot_be_the_url_of_a_head_is_told_as_such(url: str) -> None:
+    with pytest.raises(errors.Invalid, match="is not the URL of a head") as told:
+        HeadClient(["https://head:8081", url])
+    assert told.value.hint == "write https://HOST:PORT"
+
+
+@pytest.mark.parametrize("active", ["http://[::1", "http://a:99999", "\xb2", "//", "x" * 3000])
+@pytest.mark.parametrize("retry", ["\xb2", "-1", "1e9", "9" * 400, "Wed, 21 Oct 2026 07:28:00 GMT"])
+async def test_headers_that_mean_nothing_are_passed_over(active: str, retry: str) -> None:
+    """A head that is confused, or hostile, ends neither a client nor its patience."""
+    sent = problem(503, headers={"Bedplate-Active": active, "Retry-After": retry})
+    clock = Impatient()
+    async with scripted(sent, sent, WHO) as head, opened(head.url, clock=clock) as client:
+        assert (await client.whoami()).head == "h"
+        assert client.url == head.url
+    async with scripted(sent) as head, opened(head.url, clock=clock, attempts=2) as client:
+        with pytest.raises(errors.Unavailable) as told:
+            await client.whoami()
+    assert (told.value.retry_after_s or 0.0) <= 600.0 and max(clock.slept) <= 60.0
+
+
 async def test_what_a_newer_head_adds_is_skipped() -> None:
     newer = Said(body={"user": "anna", "role": "admin", "head": "h", "revision": 3, "mood": "good"})
     async with scripted(newer) as head, opened(head.url) as client:

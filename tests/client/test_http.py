@@ -208,8 +208,34 @@ async def test_a_request_that_goes_both_ways_takes_a_kept_connection_and_ends_it
     )
     async with peer(plain, chunked + b"\r\n2\r\nhi\r\n0\r\n\r\n", plain) as other:
         await ask(http, other.url)
-        async with http.duplex(other.url, headers={}, timeout_s=DEADLINE_S, answer_s=DEADLINE_S) as duplex:
+        async with http.duplex(
+            other.url, headers={}, timeout_s=DEADLINE_S, answer_s=DEADLINE_S, idle_s=DEADLINE_S
+        ) as duplex:
             assert [chunk async for chunk in duplex.chunks] == [b"hi"]
         assert other.connections == 1
         await ask(http, other.url)
         assert other.connections == 2, "what a request that goes both ways leaves of a connection is not used again"
+
+
+async def test_a_request_that_goes_both_ways_does_not_wait_for_a_peer_that_fell_silent(http: Http) -> None:
+    """As after a loss of power, which closes no connection."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+    async with (
+        server,
+        http.duplex(url, headers={}, timeout_s=DEADLINE_S, answer_s=DEADLINE_S, idle_s=0.05) as duplex,
+    ):
+        assert await anext(duplex.chunks) == b"hi"
+        with pytest.raises(Lost, match=r"said nothing for 0\.05 s"):
+            await anext(duplex.chunks)
+        with pytest.raises(Lost, match=r"took nothing for 0\.05 s"):
+            await duplex.send(bytes(64 << 20))
+        over.set()

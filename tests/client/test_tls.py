@@ -70,7 +70,14 @@ async def test_a_head_of_another_authority_is_not_spoken_to(tmp_path: pathlib.Pa
 
 async def test_a_credential_that_cannot_be_read_is_told(tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty").write_text("")
-    for options in ({"ca_file": str(tmp_path / "none")}, {"cert_file": str(tmp_path / "empty")}):
-        with pytest.raises(errors.Invalid, match="cannot be read"):
+    Authority.make("own", NOW).pair.write(tmp_path, "own")
+    pair = {"cert_file": str(tmp_path / "own.crt"), "key_file": str(tmp_path / "own.key")}
+    for options, name in (
+        ({"ca_file": str(tmp_path / "none")}, "none"),
+        ({"cert_file": str(tmp_path / "empty")}, "empty"),
+        ({"ca_file": str(tmp_path / "empty"), **pair}, "empty"),
+    ):
+        with pytest.raises(errors.Denied, match=f"/{name} cannot be read") as told:
             async with HeadClient("https://127.0.0.1:1", **options) as client:
                 await client.whoami()
+        assert told.value.hint

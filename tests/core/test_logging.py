@@ -1,5 +1,6 @@
 """Logging: levels as in Kubernetes components, text for people, JSON for machines."""
 
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -105,3 +106,31 @@ def test_a_traceback_shows_no_values_of_variables(form: str) -> None:
         logging.get_logger("test").exception("controller.bug")
     assert "fail" in out.getvalue()
     assert "hunter2" not in out.getvalue()
+
+
+class Failing(io.StringIO):
+    """A file on a disk that is full until told otherwise, or a pipe without a reader."""
+
+    error: OSError | None = None
+
+    def flush(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_full_disk_costs_lines_and_nothing_else() -> None:
+    out = Failing()
+    logging.configure(logging.LogOptions(), out)
+    out.error = OSError(errno.ENOSPC, "No space left on device")
+    logging.get_logger("test").info("node.lost")
+    out.error = None
+    logging.get_logger("test").info("node.found")
+    assert "node.found" in out.getvalue()
+
+
+def test_a_reader_of_the_log_that_goes_away_ends_the_program() -> None:
+    out = Failing()
+    out.error = BrokenPipeError(errno.EPIPE, "Broken pipe")
+    logging.configure(logging.LogOptions(), out)
+    with pytest.raises(BrokenPipeError):
+        logging.get_logger("test").info("node.lost")

@@ -1,13 +1,11 @@
 """The cache: look-ups, indexes, handlers, and the atomic swap of a relist."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.core.clock import ManualClock
 from bedplate.runtime.cache import Cache, Change
 
 
@@ -114,69 +112,3 @@ def test_a_resync_tells_every_object_again_as_unchanged() -> None:
     heard.clear()
     cache.resync()
     assert heard == [("ns/a", True), ("ns/b", True)]
-
-
-def waiting(cache: Cache[dict[str, Any]], time: ManualClock, version: str) -> asyncio.Task[bool]:
-    """Wait for that version of `a`, for ten seconds at most."""
-
-    def is_there(item: dict[str, Any] | None) -> bool:
-        return item is not None and item["metadata"]["resourceVersion"] == version
-
-    return asyncio.create_task(cache.until("ns/a", is_there, within_s=10, time=time))
-
-
-async def test_a_condition_that_holds_is_not_waited_for() -> None:
-    cache: Cache[dict[str, Any]] = Cache()
-    cache.replace([obj("a", 1)], "1")
-    assert await waiting(cache, ManualClock(), "1")
-
-
-async def test_who_waits_goes_on_when_the_condition_holds_and_not_before() -> None:
-    cache, time = Cache[dict[str, Any]](), ManualClock()
-    cache.replace([obj("a", 1)], "1")
-    tasks = [waiting(cache, time, "3") for _ in range(2)]
-    cache.put(obj("b", 3), "2")
-    cache.put(obj("a", 2), "2")
-    await time.advance(1)
-    assert not any(task.done() for task in tasks)
-    cache.put(obj("a", 3), "3")
-    await time.advance(0)
-    assert [task.result() for task in tasks] == [True, True]
-    assert not time.sleepers
-
-
-async def test_who_waits_in_vain_hears_so_when_the_time_is_over() -> None:
-    cache, time = Cache[dict[str, Any]](), ManualClock()
-    cache.replace([obj("a", 1)], "1")
-    task = waiting(cache, time, "3")
-    await time.advance(9)
-    assert not task.done()
-    await time.advance(1)
-    assert task.result() is False
-
-
-async def test_a_relist_and_a_deletion_end_the_wait_too() -> None:
-    cache, time = Cache[dict[str, Any]](), ManualClock()
-    cache.replace([obj("a", 1)], "1")
-    relisted = waiting(cache, time, "3")
-    gone = asyncio.create_task(cache.until("ns/a", lambda item: item is None, within_s=10, time=time))
-    await time.advance(0)
-    cache.replace([obj("a", 3)], "3")
-    await time.advance(0)
-    assert relisted.result() and not gone.done()
-    cache.remove(obj("a", 4), "4")
-    await time.advance(0)
-    assert gone.result()
-
-
-async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
-    cache, time = Cache[dict[str, Any]](), ManualClock()
-    cache.replace([obj("a", 1)], "1")
-    task, other = waiting(cache, time, "2"), waiting(cache, time, "2")
-    await time.advance(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    cache.put(obj("a", 2), "2")
-    await time.advance(0)
-    assert task.cancelled() and other.result()
-    assert not time.sleepers

@@ -33,6 +33,15 @@ async def test_a_key_added_while_in_work_comes_again_after_done_and_not_before()
     assert len(queue) == 0
 
 
+async def test_what_is_added_first_goes_before_all_that_wait() -> None:
+    queue: WorkQueue[str] = WorkQueue("q")
+    for key in ("a", "b"):
+        queue.add(key)
+    queue.add("c", is_first=True)
+    queue.add("b", is_first=True)
+    assert [await queue.get() for _ in range(3)] == ["c", "a", "b"], "what waits already keeps its place"
+
+
 async def test_no_two_workers_ever_hold_one_key() -> None:
     queue: WorkQueue[int] = WorkQueue("q")
     held: set[int] = set()

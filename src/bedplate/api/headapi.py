@@ -95,6 +95,7 @@ __all__ = [
     "RotationRequest",
     "Sample",
     "Severity",
+    "System",
     "Token",
     "TokenList",
     "TokenMade",
@@ -418,12 +419,27 @@ class ErrandTold(_Told, frozen=True):
     lines: Annotated[list[Line], Meta(max_length=200)] = []
 
 
+class System(_Told, frozen=True):
+    """What a machine is: the distribution, by ID and VERSION_ID of its `/etc/os-release`, how its agent installs
+    packages (`folder`: from a folder, `none`: not at all), `memory` and `disk`, that of its root, in bytes, `cores`;
+    `reboot`: the system says that it has to start again."""
+
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9._-]{0,64}$(?!\n)")] = ""
+    version: Annotated[str, Meta(pattern=r"^[0-9A-Za-z._~+-]{0,64}$(?!\n)")] = ""
+    packages: Literal["", "apt", "yum", "zypper", "folder", "none"] = ""
+    memory: Counted = 0
+    disk: Counted = 0
+    cores: Counted = 0
+    reboot: bool = False
+
+
 class ReportRequest(_Told, frozen=True):
     """What an agent has done and measured. `applied` is the revision whose desired state holds on the node now,
     `digest` that state's ETag; `tried` is the revision that `failures` are about (the head's newest if absent). A
     report with `digest`, or with that revision as `applied`, and without failures says that it is well now. `booted`:
     the machine has started since the last report; `version` is the agent's own. `checks` are all that the agent runs,
-    told when they are others than before: what any other check said is forgotten."""
+    told when they are others than before: what any other check said is forgotten. `system` is told when it changed.
+    `run` is a number that an agent draws when it starts: two in turns are two machines."""
 
     applied: Counted = 0
     tried: Counted = 0
@@ -435,6 +451,8 @@ class ReportRequest(_Told, frozen=True):
     booted: bool = False
     version: Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+~-]{0,64}$(?!\n)")] = ""
     checks: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=100)] | None = None
+    run: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,32}$(?!\n)")] = ""
+    system: System | None = None
 
 
 class ReportResult(_Answer, frozen=True):
@@ -464,7 +482,7 @@ class NodeState(_Answer, frozen=True, omit_defaults=True):
     """What is known of a node: `state` is UP, DOWN or UNKNOWN, `health` is FAIL when a check of it fails, PASS when all
     pass; `heard` is the time of its last report. `pending` is the revision that it has not applied yet, `failures` why,
     as it says; a `held` one waits for its batch of a roll-out. `image` is what became of its last image update,
-    `version` that of its agent."""
+    `version` that of its agent, `system` what it says of its machine."""
 
     node: str
     state: State
@@ -478,6 +496,7 @@ class NodeState(_Answer, frozen=True, omit_defaults=True):
     failures: list[str] = []
     image: str = ""
     version: str = ""
+    system: System | None = None
 
 
 class NodeProgress(_Answer, frozen=True, omit_defaults=True):
@@ -576,7 +595,7 @@ class Kubeadm(_Request, frozen=True):
 
     action: Literal["init", "join", "reset", "upgrade-check", "upgrade-apply", "upgrade-node"]
     cluster: Name
-    version: Annotated[str, Meta(pattern=r"^(1\.\d{1,3}\.\d{1,3})?$(?!\n)")] = ""
+    version: Annotated[str, Meta(pattern=r"^(1\.[0-9]{1,3}\.[0-9]{1,3})?$(?!\n)")] = ""
 
 
 ImageName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$(?!\n)")]
@@ -695,10 +714,14 @@ Argument = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
 """A word of a command: as many as a command may have fit into the body of a request, however they are encoded."""
 
 
+RepositoryUrl = Annotated[str, Meta(max_length=1000, pattern=r"^((https?|file)://[!-~]+)?$(?!\n)")]
+
+
 class ImageAction(_Request, frozen=True):
     """What to do with the tree of an image: `adopt` the folder that is there, `copy` the tree of `source`, `remove` it,
     `run` a command in it, or bring its `repository` of Kubernetes packages to a `version`: without `write` what that
-    would be is told."""
+    would be is told. `base` is a copy of the repositories, `key` (ASCII-armored) what its packages are signed with,
+    `helm` a repository with Helm."""
 
     action: Literal["adopt", "copy", "remove", "run", "repository"]
     source: Name | None = None
@@ -706,6 +729,9 @@ class ImageAction(_Request, frozen=True):
     timeout: Annotated[int, Meta(ge=1, le=86400)] = 3600
     version: Annotated[str, Meta(max_length=64)] = ""
     write: bool = False
+    base: RepositoryUrl = ""
+    key: Annotated[str, Meta(max_length=65536, pattern=r"^[^\x00]*$")] = ""
+    helm: RepositoryUrl = ""
 
 
 class ImageResult(_Answer, frozen=True, omit_defaults=True):

@@ -72,9 +72,12 @@ BY_POLICY, BY_WEBHOOK = "policy", "webhook"
 ANNOTATION_CREATED = f"{GROUP}/created"
 """On namespaces that the manager created, and may therefore delete."""
 ANNOTATION_KEEP_BINDINGS = f"{GROUP}/keep-bindings"
-"""`true` on a custom resource: it goes although its user has rights by bindings of others, which stay."""
-STILL_BOUND = "StillBound"
-"""The reason of a condition: the user has such rights, and the rules for pods hold until they are gone."""
+"""`true` on a custom resource: it goes although its user has rights by bindings of others, or left workloads behind
+that the rules refuse; both stay."""
+STILL_BOUND, LEFT_BEHIND = "StillBound", "LeftBehind"
+HELD = (STILL_BOUND, LEFT_BEHIND)
+"""Reasons of a condition: a removed user has such rights or workloads, and the rules for pods hold until they are
+gone."""
 RULES_PREFIX = f"rules.{GROUP}/"
 """On restricted namespaces: one annotation per custom resource, named after it."""
 ANNOTATION_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
@@ -85,7 +88,8 @@ UNKNOWN = -1
 """A UID or GID that was not given."""
 SUFFIX_LENGTH = 7
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_LONGEST_USER_PART = 40
+_LONGEST_USER_PART = 37
+"""With both suffixes the name of a release has 53 characters, and Helm takes no longer ones."""
 
 
 class PermissionUserSpec(msgspec.Struct, frozen=True, gc=False):

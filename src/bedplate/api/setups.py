@@ -1,6 +1,7 @@
 """What the page and the REST API show of setup tools: the form of a deployment, and runs with their stages.
 
-In: nothing. Out: msgspec Structs, in which nothing is secret: what stages say is masked before it gets here.
+In: nothing. Out: msgspec Structs, in which nothing is secret but what the caller sent: what stages say is masked before
+it gets here.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 class SetupQuestion(_Answer, frozen=True, omit_defaults=True):
     """A question, with its value as text. `choices` are all values there are; `names` those that can be listed, unless
-    they are too many, and `available` the same in short. A question that is not `asked` does not apply."""
+    they are too many, and `available` the same in short. A question that is not `asked` does not apply. The text of a
+    `secret` is what was sent, and must not be shown."""
 
     path: str
     title: str
     help: str
     text: str
-    kind: Literal["text", "number", "choice", "names"]
+    kind: Literal["text", "number", "choice", "names", "secret"]
     choices: list[str] = []
     names: list[str] = []
     available: str = ""

@@ -31,6 +31,11 @@ _DONE = {
     "clear": "cleared",
 }
 _UNITS = "/etc/systemd/system/"
+_REPOSITORIES = (
+    *("/etc/apt/sources.list.d/", "/etc/apt/keyrings/", "/etc/yum.repos.d/", "/etc/zypp/repos.d/"),
+    "/etc/pki/rpm-gpg/",
+)
+"""Where package managers look for their repositories and the keys of those: such files come before packages."""
 _V = TypeVar("_V")
 
 
@@ -105,6 +110,9 @@ class _Run:
         self.failed: list[Failed] = []
 
     def going(self) -> Generator[Step, str | None, None]:
+        for path, file in sorted(self._new.items()):
+            if path.startswith(_REPOSITORIES):
+                yield from self._bring(path, file)
         for package in sorted(set(self._after.packages) - set(self._before.packages)):
             yield from self._try(Step("package", package, "install"))
         gone = {service.name for service in self._before.services} - {service.name for service in self._after.services}
@@ -112,9 +120,8 @@ class _Run:
             yield from self._try(Step("service", name, "stop"))
         yield from self._remove()
         for path, file in sorted(self._new.items()):
-            present = self._old.get(path)
-            if present is None or present.on_disk != file.on_disk:
-                yield from self._write(file)
+            if not path.startswith(_REPOSITORIES):
+                yield from self._bring(path, file)
         units = tuple(file.path for file in self._changed if file.path.startswith(_UNITS))
         if units:
             yield from self._try(Step("units", "systemd", "reload units", units))
@@ -141,6 +148,12 @@ class _Run:
                 self._kept[path] = file
             elif verb == "remove":
                 self._changed.append(file)
+
+    def _bring(self, path: str, file: File) -> Generator[Step, str | None, None]:
+        """Write a file that is another one than before."""
+        present = self._old.get(path)
+        if present is None or present.on_disk != file.on_disk:
+            yield from self._write(file)
 
     def _write(self, file: File) -> Generator[Step, str | None, None]:
         if file.test and not (yield from self._try(Step("file", file.path, "test"))):

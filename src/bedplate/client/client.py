@@ -31,6 +31,7 @@ _BASE = "/api/v1"
 _JSON = "application/json"
 _NONCE = "Idempotency-Key"
 _LONG_S = 120.0
+_IDLE_S = 900.0
 _COMMIT_S = 20.0
 """A head that lost its power says nothing at all. As a commit is carried out once, however often it is asked for, the
 other one may be asked soon."""
@@ -334,6 +335,8 @@ class HeadClient:
         booted: bool = False,
         version: str = "",
         checks: Sequence[str] | None = None,
+        run: str = "",
+        system: headapi.System | None = None,
     ) -> int:
         """Tell what a node did and measured; the head's present revision."""
         body = headapi.ReportRequest(
@@ -347,6 +350,8 @@ class HeadClient:
             booted=booted,
             version=version,
             checks=None if checks is None else list(checks),
+            run=run,
+            system=system,
         )
         # Told twice, a notice would be there twice: a report that may have arrived is not repeated.
         return (
@@ -485,15 +490,19 @@ class HeadClient:
         timeout_s = action.timeout + _LONG_S
         return await self._post(path, action, headapi.ImageResult, is_repeatable=False, timeout_s=timeout_s)
 
-    def transfer_image(self, node: str, id_: str, *, wait_s: float) -> AbstractAsyncContextManager[Duplex]:
+    def transfer_image(
+        self, node: str, id_: str, *, wait_s: float, idle_s: float = _IDLE_S
+    ) -> AbstractAsyncContextManager[Duplex]:
         """The stream of a transfer that a node was asked for; it begins once the node has its turn."""
         path = f"{_BASE}/nodes/{_quoted(node)}/images/{_quoted(id_)}"
-        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False))
+        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False), idle_s=idle_s)
 
-    def transfer_snapshot(self, node: str, id_: str, *, wait_s: float) -> AbstractAsyncContextManager[Duplex]:
+    def transfer_snapshot(
+        self, node: str, id_: str, *, wait_s: float, idle_s: float = _IDLE_S
+    ) -> AbstractAsyncContextManager[Duplex]:
         """The stream of a snapshot of etcd that a node was asked to give or to fetch."""
         path = f"{_BASE}/nodes/{_quoted(node)}/snapshots/{_quoted(id_)}"
-        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False))
+        return self._transport.duplex(Request("POST", path, timeout_s=wait_s, is_repeatable=False), idle_s=idle_s)
 
     def agent_archive(self, node: str, digest: str) -> AbstractAsyncContextManager[Streamed]:
         """The archive of the agent that a node is to run, by its SHA-256."""

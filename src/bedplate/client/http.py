@@ -69,24 +69,31 @@ class Streamed:
 
 @dataclass(slots=True)
 class Duplex:
-    """A request and its answer that go on at the same time. `send` and `end` are the request's body."""
+    """A request and its answer that go on at the same time. `send` and `end` are the request's body. Whichever way it
+    goes, `_idle_s` without a byte is `Lost`: a peer whose machine went down does not say so."""
 
     status: int
     headers: Headers
     chunks: AsyncIterator[bytes]
     _writer: asyncio.StreamWriter
+    _idle_s: float
 
     async def send(self, data: bytes) -> None:
         """Send a part of the body. Raises `Lost`."""
-        with _told():
-            self._writer.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
-            await self._writer.drain()
+        await self._write(b"%x\r\n" % len(data), data, b"\r\n")
 
     async def end(self) -> None:
-        """Say that nothing follows."""
-        with _told():
-            self._writer.write(b"0\r\n\r\n")
-            await self._writer.drain()
+        """Say that nothing follows. Raises `Lost`."""
+        await self._write(b"0\r\n\r\n")
+
+    async def _write(self, *parts: bytes) -> None:
+        try:
+            with _told():
+                self._writer.writelines(parts)
+                async with asyncio.timeout(self._idle_s):
+                    await self._writer.drain()
+        except TimeoutError:
+            raise Lost(f"it took nothing for {self._idle_s:g} s") from None
 
 
 class _Link(NamedTuple):
@@ -165,10 +172,10 @@ class Http:
 
     @contextlib.asynccontextmanager
     async def duplex(
-        self, url: str, *, headers: Mapping[str, str], timeout_s: float, answer_s: float
+        self, url: str, *, headers: Mapping[str, str], timeout_s: float, answer_s: float, idle_s: float
     ) -> AsyncIterator[Duplex]:
-        """A POST whose body is sent while the answer is read; the answer's head is waited for `answer_s`. It ends the
-        connection, which may be one that was kept."""
+        """A POST whose body is sent while the answer is read; the answer's head is waited for `answer_s`, each part of
+        it for `idle_s`. It ends the connection, which may be one that was kept."""
         target = urlsplit(url)
         async with asyncio.timeout(timeout_s):
             link = self._kept(target) or await self._connect(target)
@@ -179,7 +186,7 @@ class Http:
                     link.writer.write(_request("POST", target, {}, sent, None))
                     await link.writer.drain()
                     status, fields = await _head(link.reader)
-            yield Duplex(status, fields, _body(link.reader, status, fields), link.writer)
+            yield Duplex(status, fields, _heard(_body(link.reader, status, fields), idle_s), link.writer, idle_s)
         finally:
             link.close()
 
@@ -334,6 +341,14 @@ async def _patiently(chunks: AsyncIterator[bytes], idle_s: float) -> AsyncIterat
         except StopAsyncIteration:
             return
         yield chunk
+
+
+async def _heard(chunks: AsyncIterator[bytes], idle_s: float) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in _patiently(chunks, idle_s):
+            yield chunk
+    except TimeoutError:
+        raise Lost(f"it said nothing for {idle_s:g} s") from None
 
 
 def _unzipped(body: bytes, headers: Headers) -> bytes:

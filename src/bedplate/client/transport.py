@@ -49,6 +49,7 @@ __all__ = [
 ACTIVE = "Bedplate-Active"
 _LOG = get_logger("client")
 _LONGEST_WAIT_S = 60.0
+_LONGEST_RETRY_S = 600.0
 _PROBLEM = msgspec.json.Decoder(Problem)
 _STALE = "urn:bedplate:stale"
 _INVALID = "urn:bedplate:invalid"
@@ -66,20 +67,34 @@ class Credential:
     key_file: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """TLS with the head's authority alone, or with the machine's when none is named. Raises `Invalid`."""
+        """TLS with the head's authority alone, or with the machine's when none is named. Raises `Denied`: nothing was
+        asked yet, and the same request is good once the file is."""
+        name = self.ca_file
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
+            name = self.cert_file
             if self.cert_file:
                 context.load_cert_chain(self.cert_file, self.key_file or None)
         except OSError as err:
-            name = self.cert_file or self.ca_file
-            raise errors.Invalid(f"the credential {name} cannot be read: {err.strerror or err}") from err
+            raise errors.Denied(
+                f"the credential {name} cannot be read: {err.strerror or err}",
+                hint="put the file right, or get another one (of a node: bedplate agent enrol)",
+            ) from err
         return context
 
 
 def is_plain(url: str) -> bool:
     """Whether what is sent to a URL can be read on the way."""
     return urlsplit(url).scheme not in ("https", UNIX)
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text can be the URL of a head at all; others are errors of Python's own, wherever they are used."""
+    try:
+        parts = urlsplit(text)
+        return bool(parts.netloc) if parts.scheme == UNIX else bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _refuse_plain(url: str) -> None:
@@ -141,6 +156,8 @@ class Transport:
         self._urls = [url.rstrip("/") for url in urls if url]
         if not self._urls:
             raise errors.Invalid("no head was given", hint="give the URL of a head")
+        if wrong := next((url for url in self._urls if not _is_url(url)), ""):
+            raise errors.Invalid(f"{wrong} is not the URL of a head", hint="write https://HOST:PORT")
         self._credential = credential
         self._timeout_s = timeout_s
         self._attempts = attempts
@@ -202,15 +219,16 @@ class Transport:
             raise errors.Unavailable(f"{request} of {self.url}: {_why(err)}") from err
 
     @asynccontextmanager
-    async def duplex(self, request: Request) -> AsyncIterator[Duplex]:
+    async def duplex(self, request: Request, *, idle_s: float) -> AsyncIterator[Duplex]:
         """One try at a request whose body and answer go on at the same time; `timeout_s` is the longest wait for the
-        answer to begin. Raises what the head says, or `Unavailable`."""
+        answer to begin, `idle_s` that for each part of it. Raises what the head says, or `Unavailable`."""
         try:
             async with self._opened(self.url).duplex(
                 self.url + request.path,
                 headers=request.headers,
                 timeout_s=self._timeout_s,
                 answer_s=request.timeout_s or self._timeout_s,
+                idle_s=idle_s,
             ) as answer:
                 if answer.status != 200:
                     body = b"".join([chunk async for chunk in answer.chunks])
@@ -260,11 +278,13 @@ class Transport:
 
     def _refusal(self, request: Request, reply: Reply) -> errors.BedplateError:
         retry = reply.headers.get("Retry-After")
-        error = _from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
+        # Whatever it says, a head is asked again before it is forgotten.
+        retry_s = min(float(retry[:9]), _LONGEST_RETRY_S) if retry.isascii() and retry.isdecimal() else None
+        error = _from_answer(reply.status, reply.body, str(request), retry_s)
         active = reply.headers.get(ACTIVE).rstrip("/")
         if reply.status == 503:
             is_weaker = self.url.startswith("https:") and not active.startswith("https:")
-            if active and active != self.url and not is_weaker:
+            if active != self.url and not is_weaker and _is_url(active):
                 self._prefer(active)
                 return _Elsewhere(str(error), hint=error.hint)
             self._turn()

@@ -146,7 +146,13 @@ class _Output:
             line = loglines.as_json(level, event, values, now, error)
         else:
             line = loglines.as_text(level, event, values, now, error, has_colors=self._has_colors)
-        (self._sink.error if level == "error" else self._sink.info)(line)
+        try:
+            (self._sink.error if level == "error" else self._sink.info)(line)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            # A full disk costs the line, not the work that it is about.
+            return
 
 
 _output = _Output(LogOptions(), _Stream(None), None)

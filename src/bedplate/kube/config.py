@@ -25,6 +25,7 @@ __all__ = [
     "Impersonation",
     "TLSConfig",
     "TokenSource",
+    "Unconfigured",
     "find",
     "find_named",
     "is_in_pod",
@@ -34,6 +35,10 @@ __all__ = [
 ]
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Unconfigured(errors.Invalid):
+    """No place names an API server; `problems` are the places."""
 
 
 def user_agent(program: str = "bedplate") -> str:
@@ -134,7 +139,7 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
-    """Find the configuration as kubectl does. Raises `core.errors.Invalid` naming every place that was looked at."""
+    """Find the configuration as kubectl does. Raises `Unconfigured` naming every place that was looked at."""
     from bedplate.kube import kubeconfig as files
 
     env = os.environ if environ is None else environ
@@ -148,7 +153,7 @@ def load(
         return files.read([home], context, environ=env)
     if is_in_pod(env):
         return load_in_pod(env)
-    raise errors.Invalid(
+    raise Unconfigured(
         "no Kubernetes configuration found",
         problems=["KUBECONFIG is not set", f"{home} does not exist", "this is not a pod with a service account"],
         hint="pass --kubeconfig, or set KUBECONFIG",

@@ -99,7 +99,9 @@ def _entries(path: Path, document: Mapping[str, Any], plural: str, singular: str
 def resolve(merged: Mapping[str, Any], context: str | None, *, environ: Mapping[str, str]) -> ClientConfig:
     """One context of a merged configuration; raises `Invalid` with all problems of its cluster and user."""
     name = context or merged["current-context"]
-    known = ", ".join(sorted(merged["contexts"])) or "none"
+    known = ", ".join(sorted(merged["contexts"]))
+    if not known:
+        raise errors.Invalid("the kubeconfig has no contexts")
     if not name:
         raise errors.Invalid("the kubeconfig sets no current-context", hint=f"choose a context of: {known}")
     if name not in merged["contexts"]:

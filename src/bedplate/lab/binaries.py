@@ -25,7 +25,16 @@ from pathlib import Path
 from bedplate.core import errors, folders
 from bedplate.lab import building, versions
 
-__all__ = ["CONTAINERD_PROGRAMS", "KUBERNETES_PROGRAMS", "PROGRAMS", "Program", "cache_folder", "cached", "ensure"]
+__all__ = [
+    "CONTAINERD_PROGRAMS",
+    "KUBERNETES_PROGRAMS",
+    "PROGRAMS",
+    "Program",
+    "cache_folder",
+    "cached",
+    "ensure",
+    "missing",
+]
 
 Progress = Callable[[str], None]
 
@@ -121,6 +130,14 @@ def cached(name: str, version: str = versions.DEFAULT, *, environ: Mapping[str, 
     environ = os.environ if environ is None else environ
     program = _known(name)
     return _given(program, version, environ, lambda _line: None) or _in_cache(program, version, cache_folder(environ))
+
+
+def missing(
+    programs: Iterable[str], version: str = versions.DEFAULT, *, environ: Mapping[str, str] | None = None
+) -> list[str]:
+    """Those that the cache does not have in exactly that version, which is what `only_exact` of `ensure` takes."""
+    cache = cache_folder(environ)
+    return [name for name in dict.fromkeys(programs) if _in_cache(_known(name), version, cache) is None]
 
 
 def ensure(

@@ -37,7 +37,7 @@ from bedplate.lab.ground import Ground
 from bedplate.lab.nodes import INSIDE, Node, Waiter
 from bedplate.lab.plan import Options, Plan, make_plan
 
-__all__ = ["check_machine", "down", "gather", "load_image", "up"]
+__all__ = ["check_machine", "down", "gather", "keep_logs", "load_image", "up"]
 
 Report = Callable[[str], None]
 
@@ -97,7 +97,7 @@ async def up(
             shelf.write(record)
         except BaseException as err:
             with _deaf():
-                kept = _keep_logs(folder, shelf) if isinstance(err, Exception) else None
+                kept = keep_logs(folder, shelf) if isinstance(err, Exception) else None
                 teardown.remove(options.name, folder)
             if kept is not None:
                 # An error of ours is told once; anything else is a bug, whose trace matters.
@@ -243,7 +243,8 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def _keep_logs(folder: Path, shelf: state.Shelf) -> Path | None:
+def keep_logs(folder: Path, shelf: state.Shelf) -> Path | None:
+    """Copy the logs of a lab to where they outlive it; that folder, or None for a lab without."""
     logs = folder / "logs"
     if not logs.is_dir():
         return None

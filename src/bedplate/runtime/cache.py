@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from bedplate.api import identity
-from bedplate.core import clock
 
 __all__ = ["Cache", "Change", "Handler", "Index"]
 
@@ -42,8 +41,6 @@ class Cache(Generic[T]):
         self._functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._functions}
         self._handlers: list[Handler] = []
-        self._waiters: dict[str, list[asyncio.Event]] = {}
-        """Who waits for the next change of a key."""
 
     # Reading
 
@@ -66,28 +63,6 @@ class Cache(Generic[T]):
     def by_index(self, name: str, value: str) -> list[T]:
         """All objects for which the index function gave `value`."""
         return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
-
-    async def until(
-        self, key: str, condition: Callable[[T | None], bool], *, within_s: float, time: clock.Clock
-    ) -> bool:
-        """Wait until the condition holds for the object of that key (None: there is none); False: not in that time."""
-        if condition(self._objects.get(key)):
-            return True
-        changed = asyncio.Event()
-        self._waiters.setdefault(key, []).append(changed)
-        limit = asyncio.ensure_future(time.sleep(within_s))
-        limit.add_done_callback(lambda _: changed.set())
-        try:
-            while not (holds := condition(self._objects.get(key))) and not limit.done():
-                changed.clear()
-                await changed.wait()
-            return holds
-        finally:
-            self._waiters[key].remove(changed)
-            if not self._waiters[key]:
-                del self._waiters[key]
-            limit.cancel()
-            await asyncio.gather(limit, return_exceptions=True)
 
     def on_change(self, handler: Handler) -> None:
         """Call `handler` for every change from now on; for objects already here at once, as if they were new."""
@@ -168,8 +143,6 @@ class Cache(Generic[T]):
     def _tell(self, change: Change[T]) -> None:
         for handler in self._handlers:
             handler(change)
-        for changed in self._waiters.get(change.key, ()):
-            changed.set()
 
 
 def _version(obj: Any) -> tuple[str, str]:

@@ -100,16 +100,17 @@ class Controller:
     time: clock.Clock = field(default_factory=clock.SystemClock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     queue: WorkQueue[str] = field(init=False)
-    _inputs: list[tuple[Cache[Any], Mapper]] = field(init=False, default_factory=list)
+    _inputs: list[tuple[Cache[Any], Mapper, bool]] = field(init=False, default_factory=list)
     _numbers: Any = field(init=False, default_factory=itertools.count)
     _active: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self.name, limit=self.limit, time=self.time, registry=self.registry)
 
-    def watches(self, cache: Cache[Any], keys: Mapper = own_key) -> Controller:
-        """Queue the keys of every change of a cache; the cache must be synced before the first reconcile."""
-        self._inputs.append((cache, keys))
+    def watches(self, cache: Cache[Any], keys: Mapper = own_key, *, is_first: bool = False) -> Controller:
+        """Queue the keys of every change of a cache, before all that wait if it `is_first`; the cache must be synced
+        before the first reconcile."""
+        self._inputs.append((cache, keys, is_first))
         return self
 
     async def run(self) -> None:
@@ -118,10 +119,10 @@ class Controller:
         metrics = shared(self.registry, ControllerMetrics)
         metrics.workers.labels(self.name).set(self.workers)
         metrics.active.labels(self.name).set_function(lambda: float(self._active))
-        for cache, _ in self._inputs:
+        for cache, *_ in self._inputs:
             await cache.synced.wait()
-        for cache, keys in self._inputs:
-            cache.on_change(self._enqueue(keys))
+        for cache, keys, is_first in self._inputs:
+            cache.on_change(self._enqueue(keys, is_first))
         log = logging.get_logger("runtime.controller", controller=self.name)
         log.v(1).info("controller.started", workers=self.workers)
         try:
@@ -131,10 +132,10 @@ class Controller:
         finally:
             await self.queue.shut_down()
 
-    def _enqueue(self, keys: Mapper) -> Callable[[Change[Any]], None]:
+    def _enqueue(self, keys: Mapper, is_first: bool) -> Callable[[Change[Any]], None]:
         def enqueue(change: Change[Any]) -> None:
             for key in keys(change):
-                self.queue.add(key)
+                self.queue.add(key, is_first=is_first)
 
         return enqueue
 

@@ -125,14 +125,18 @@ class WorkQueue(Generic[K]):
         """Whether a worker has this key and is not done with it."""
         return key in self._processing
 
-    def add(self, key: K) -> None:
-        """Have `key` worked on; once, however often it is added before that begins."""
+    def add(self, key: K, *, is_first: bool = False) -> None:
+        """Have `key` worked on, before all that wait if it `is_first`; once, however often it is added before that
+        begins."""
         if self._closed or key in self._dirty:
             return
         self._dirty[key] = self._time.monotonic()
         self._metrics.adds.labels(self.name).inc()
         if key not in self._processing:
-            self._queue.append(key)
+            if is_first:
+                self._queue.appendleft(key)
+            else:
+                self._queue.append(key)
             self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:
