@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.waiting import until
 
 from bedplate.agent.apply import Applier, Effects
 from bedplate.agent.commands import Ended
@@ -23,6 +24,7 @@ from bedplate.api.desired import Desired, File, Service
 from bedplate.api.steps import Outcome
 from bedplate.client import Wanted
 from bedplate.core import errors
+from bedplate.core.clock import ManualClock
 
 
 class Services:
@@ -201,6 +203,10 @@ class FakeHead:
         self.state = msgspec.structs.replace(state, revision=self.state.revision + 1)
         self._changed.set()
 
+    def wake(self) -> None:
+        """End the poll that waits, without news."""
+        self._changed.set()
+
     async def desired(self, etag: str, wait_s: float) -> Wanted | None:
         self.polls += 1
         if self.failing is not None:
@@ -248,3 +254,23 @@ def desired(*files: File, services: Sequence[str] = (), **more: Any) -> Desired:
         services=tuple(Service(name=name) for name in services),
         **more,
     )
+
+
+_RESTING = 2
+"""What sleeps while an agent has nothing to do: its upkeep and its news."""
+
+
+async def elapse(clock: ManualClock, seconds: float) -> None:
+    """Let time go by, then wait for the agent to be at rest: a check in a thread takes none of this clock's time."""
+    await clock.advance(seconds)
+    await until(lambda: clock.sleepers >= _RESTING, "the agent is at rest")
+
+
+async def passing(clock: ManualClock, condition: Callable[[], bool]) -> None:
+    """Let time go by until something holds."""
+
+    async def passes() -> bool:
+        await elapse(clock, 5)
+        return condition()
+
+    await until(passes)

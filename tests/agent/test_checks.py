@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from aiohttp import web
 from tests.agent.machines import Machine, desired
 
 from bedplate.agent import checks as module
+from bedplate.agent import expiry
 from bedplate.agent.checks import FILES, SERVICES, Checks
 from bedplate.agent.commands import Ended
 from bedplate.agent.observe import Difference
 from bedplate.api.desired import Check, Desired, Service
 from bedplate.api.headapi import Result
+from bedplate.serving import issuing
 
 
 @pytest.fixture
@@ -49,6 +52,21 @@ async def test_each_check_runs_at_its_interval(checks: Checks) -> None:
         ["load", "disk-space", SERVICES, FILES],
     ]
     assert checks.wait_s(state, 150.0) == 30.0
+
+
+async def test_item_180_certificates_of_a_new_cluster_are_known_within_a_minute_and_then_read_every_hour(
+    checks: Checks, machine: Machine
+) -> None:
+    async def is_told(now_s: float) -> bool:
+        return expiry.CHECK in [result.check for result in await checks.due(None, now_s)]
+
+    assert not await is_told(0.0), "there is none"
+    pki = Path(machine.root.folder, "etc/kubernetes/pki/default")
+    pki.mkdir(parents=True)
+    pair = issuing.self_signed("x", ["x"], datetime.now(UTC), timedelta(days=365))
+    (pki / "apiserver.crt").write_bytes(pair.certificate)
+    told = [now_s for now_s in range(0, 7300, 20) if await is_told(now_s)]
+    assert told == [60, 3660, 7260]
 
 
 async def test_a_disk_that_fills_up_fails_with_the_place_and_a_remedy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import os
 import random
 import re
@@ -113,6 +114,29 @@ def test_an_interrupted_request_is_repeated_with_the_same_key(tmp_path: Path) ->
     assert (tmp_path / "agent.pem").read_bytes() == b"CERTIFICATE\n" + first
     assert (tmp_path / "agent.pem").stat().st_mode & 0o777 == 0o600
     assert enrol._key(str(tmp_path)) != first
+
+
+def test_a_key_that_was_damaged_is_made_again(tmp_path: Path) -> None:
+    for content in (b"", b"\x8f\xff", b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n"):
+        (tmp_path / "agent.key.new").write_bytes(content)
+        assert enrol._request(enrol._key(str(tmp_path)))
+
+
+async def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    own = certificate(now, now + datetime.timedelta(days=1))
+    monkeypatch.setattr(enrol, "_fetched", lambda url: own)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(errors.Terminal, match=r"ca\.crt cannot be written: no space left on device") as told:
+        await enrol.enrol(["https://head"], f"token.{enrol._fingerprint(own)}", str(tmp_path))
+    assert "repeat it" in told.value.hint
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.Terminal, match="/file/x cannot be written: not a directory"):
+        await enrol.enrol(["https://head"], f"token.{enrol._fingerprint(own)}", str(tmp_path / "file/x"))
 
 
 def test_a_machine_says_what_it_is(tmp_path: Path) -> None:

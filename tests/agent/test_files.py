@@ -40,6 +40,45 @@ def test_the_umask_does_not_change_what_the_head_says(root: Root) -> None:
     assert below(root, "/a").stat().st_mode & 0o777 == 0o777
 
 
+def test_a_file_belongs_to_whom_the_head_says_before_it_has_its_name(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are those of the node, not of the machine that the test runs on."""
+    given: list[tuple[str, int, int]] = []
+
+    def fchown(handle: int, uid: int, gid: int) -> None:
+        given.append((os.readlink(f"/proc/self/fd/{handle}"), uid, gid))
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    root.write("/etc/passwd", b"app:x:812:813::/:/bin/false\n", Written(), folder_mode=0o755)
+    root.write("/etc/group", b"app:x:814:\n", Written())
+    assert given == [], "who is not root sets no owner"
+    owning = Root(root.folder, is_privileged=True)
+    owning.write("/etc/conf", b"x", Written(0o640, "app", "app"))
+    assert given == [(str(below(root, "/etc/.conf.bedplate-new")), 812, 814)]
+
+
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a loss of power leaves an empty file in place of the former one."""
+    did: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(handle: int) -> None:
+        did.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        fsync(handle)
+
+    def renamed(source: str, target: str, **more: Any) -> None:
+        did.append(f"rename {source}")
+        rename(source, target, **more)
+
+    below(root, "/etc").mkdir()
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    root.write("/etc/conf", b"x", Written())
+    root.put_back("/etc/conf", Present("file", b"y", 0o644))
+    assert did == ["sync .conf.bedplate-new", "rename .conf.bedplate-new", "sync etc"] * 2
+
+
 def test_without_a_mode_the_folder_must_be_there(root: Root) -> None:
     with pytest.raises(FileProblem, match="cannot write /none/conf: no such file") as failure:
         root.write("/none/conf", b"", Written())
@@ -89,6 +128,12 @@ def test_links_that_go_in_a_circle_are_refused(root: Root) -> None:
     below(root, "/b").symlink_to("a")
     with pytest.raises(FileProblem, match="too many levels"):
         root.write("/a/conf", b"", Written(), folder_mode=0o755)
+
+
+def test_a_link_to_the_root_folder_is_not_followed(root: Root) -> None:
+    below(root, "/motd").symlink_to("/")
+    with pytest.raises(FileProblem, match="/motd is a link to the root folder"):
+        root.read("/motd", follow=True)
 
 
 def test_a_link_in_place_of_the_file_is_replaced_not_written_through(root: Root) -> None:

@@ -132,7 +132,9 @@ async def test_files_that_the_head_manages_are_left_to_it(machine: Machine, monk
     )
     done = await transfers(machine).run(UPDATE, state, _silent)
     assert done == Done("the head is away (1 tries)")
-    written = (pathlib.Path(machine.state.folder) / "image.rules").read_text().splitlines()
+    rules = pathlib.Path(machine.state.folder) / "image.rules"
+    assert rules.stat().st_mode & 0o777 == 0o600
+    written = rules.read_text().splitlines()
     assert "- /etc/app.conf" in written and "- /var/lib/containerd" in written and "- /x" not in written
     assert "- /opt/agent" in written, "and so is the agent to itself"
     assert written.index("- /etc/app.conf") < written.index("- /var/lib/containerd")

@@ -10,7 +10,7 @@ from tests.agent.machines import Machine
 
 from bedplate.agent.commands import Ended
 from bedplate.agent.kubeadm import Kubeadm, command, refusal, upgrade_command
-from bedplate.agent.state import Membership
+from bedplate.agent.state import Membership, Record
 from bedplate.api.desired import Errand
 from bedplate.core.clock import ManualClock
 
@@ -18,7 +18,7 @@ _FAKE = """#!/bin/sh
 echo "$@" >> {log}
 echo "[phase] $1"
 [ ! -e {fails} ] || {{ echo "[ERROR Port-10250]: Port 10250 is in use"; exit 1; }}
-case $1 in reset) rm -f {config} ;; *) mkdir -p $(dirname {config}); touch {config} ;; esac
+case $1 in reset) rm -rf {config} $(dirname {config})/pki/* ;; *) mkdir -p $(dirname {config}); touch {config} ;; esac
 """
 
 
@@ -107,6 +107,21 @@ async def test_what_was_left_halfway_is_reset_first(node: Node) -> None:
     node.machine.put("/etc/kubernetes/kubelet.conf", "")
     assert (await node.run("join"))[0] == ""
     assert node.calls == ["reset", "join"]
+
+
+async def test_who_begins_again_has_the_files_of_its_head_that_the_reset_took_along(node: Node) -> None:
+    path = "/etc/kubernetes/pki/default/ca.crt"
+    record = Record(path=path, digest="", mode=0o640, owner="root", group="root")
+    node.machine.state.save_record(record)
+    node.machine.put(path, "an authority")
+    node.machine.put("/etc/kubernetes/pki/apiserver.crt", "kubeadm's own")
+    node.machine.state.save_membership(Membership("x"))
+    assert (await node.run("join"))[0] == ""
+    assert node.machine.at(path).read_text() == "an authority"
+    assert stat.S_IMODE(node.machine.at(path).stat().st_mode) == 0o640
+    assert not node.machine.at("/etc/kubernetes/pki/apiserver.crt").exists()
+    await node.run("reset")
+    assert not node.machine.at(path).exists(), "who leaves leaves nothing"
 
 
 async def test_a_reset_takes_links_tables_routes_and_folders_along(node: Node) -> None:

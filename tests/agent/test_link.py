@@ -168,6 +168,44 @@ async def test_item_216_a_turn_is_given_back_once_the_head_is_there_again() -> N
     assert len(stopped.asked) == 1, "who is told to stop does not wait"
 
 
+async def test_a_head_that_does_not_let_a_turn_wait_is_not_asked_all_the_time() -> None:
+    class Hasty(Away):
+        async def take_turn(self, node: str, group: str, *, wait_s: float = 0.0, lasts_s: float = 0.0) -> TurnAnswer:
+            self.asked.append("take")
+            await asyncio.sleep(0)
+            return TurnAnswer(group=group, is_granted=False, holder="node002")
+
+    clock, head = ManualClock(), Hasty(0)
+    link = Link(Login("node001", ("http://127.0.0.1:9",)), clock=clock)
+    link._client, link._mark = head, link._files_mark()
+
+    async def turn() -> None:
+        async with link.take("etcd:kube-default", "etcd"):
+            pass
+
+    taking = asyncio.create_task(turn())
+    for _ in range(3600):
+        await clock.advance(1.0)
+    assert 30 <= len(head.asked) <= 80, "an hour of it"
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+
+@pytest.mark.parametrize("content", [b"\x8f\xff", b"a token", b"to\nken", b"to\0ken", "tök".encode()])
+async def test_what_is_not_a_token_is_told_as_such_and_may_be_put_right(tmp_path: Path, content: bytes) -> None:
+    """An agent that ended because of it would not be there when it is put right."""
+    place = tmp_path / "token"
+    place.write_bytes(content)
+    async with Link(Login("node001", ("http://127.0.0.1:9",), token_file=str(place))) as link:
+        with pytest.raises(errors.Denied, match="it is not a token") as told:
+            await link.desired("", 0.0)
+        assert told.value.hint
+        place.write_text("bph_token\n")
+        with pytest.raises(errors.Unavailable):
+            await link.desired("", 0.0)
+
+
 async def test_a_head_that_stays_away_is_not_waited_for_for_ever() -> None:
     with pytest.raises(errors.Unavailable, match="connection refused"):
         await took(Away(10_000))

@@ -6,26 +6,28 @@ import asyncio
 import contextlib
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.agent.machines import FakeHead, Machine, desired
+from tests.agent.machines import FakeHead, Machine, desired, elapse, passing
 from tests.ui.rest.serving import Served, served
 from tests.waiting import until
 
-from bedplate.agent import loop, state
+from bedplate.agent import loop, news, state
+from bedplate.agent.commands import Ended
 from bedplate.agent.link import Link, Login
 from bedplate.agent.loop import Agent
 from bedplate.agent.node import Pace
 from bedplate.agent.observe import Edits
 from bedplate.agent.power import boot_id
-from bedplate.api.desired import Check, Errand, File
+from bedplate.api.desired import Check, Errand, File, Service
 from bedplate.api.headapi import Result
-from bedplate.client import Wanted
+from bedplate.client import Unauthorized, Wanted
 from bedplate.core import errors
+from bedplate.core.backoff import Backoff
 from bedplate.core.clock import ManualClock
 
 CONF = File(path="/etc/app/app.conf", content="one\n", services=("app",), action="RESTART")
@@ -51,16 +53,6 @@ async def running(machine: Machine, head: Any, **options: Any) -> AsyncIterator[
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def passing(clock: ManualClock, condition: Callable[[], bool]) -> None:
-    """Let time go by until something holds; in short spans, for while the agent works with its disk none should."""
-
-    async def passes() -> bool:
-        await clock.advance(5)
-        return condition()
-
-    await until(passes)
 
 
 async def test_the_node_becomes_what_the_head_says_and_the_head_knows_it(machine: Machine) -> None:
@@ -98,6 +90,27 @@ async def test_what_failed_is_told_once_and_tried_again(machine: Machine) -> Non
         del machine.services.broken["app"]
         await until(lambda: head.applied == 1)
         assert head.told() == ["service app could not be started", "service app was started"]
+
+
+async def test_what_the_machine_does_without_for_now_is_tried_again_with_each_look_at_packages(
+    machine: Machine,
+) -> None:
+    tries = list[int]()
+
+    async def again() -> None:
+        tries.append(len(tries))
+
+    machine.effects = dataclasses.replace(machine.effects, again=again)
+    head = FakeHead(desired(CONF, services=["app"]))
+    pace = dataclasses.replace(QUICK, drift_s=0.02)
+    async with running(machine, head, pace=dataclasses.replace(pace, packages_s=0.05)):
+        await until(lambda: len(tries) >= 3)
+    tries.clear()
+    async with running(machine, head, pace=dataclasses.replace(pace, packages_s=1e6)):
+        await until(lambda: bool(tries))
+        machine.services.running.pop("app")
+        await until(lambda: machine.services.did.count("start app") >= 2)
+    assert len(tries) == 1, "a look at services alone does not try it"
 
 
 async def test_what_fails_again_with_another_revision_is_told_again(machine: Machine) -> None:
@@ -180,18 +193,23 @@ async def test_why_there_is_no_head_is_logged_once_for_each_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is restarted, and refuses this node then, is no longer one that cannot be reached."""
-    clock, said = ManualClock(), list[str]()
+    clock, said, hints = ManualClock(), list[str](), list[str]()
 
     class Log:
         def warning(self, event: str, *, error: str, hint: str) -> None:
             said.append(error)
+            hints.append(hint)
 
     monkeypatch.setattr(loop, "_LOG", Log())
     head = FakeHead(desired(CONF))
     head.failing = errors.Unavailable("the head cannot be reached")
     async with running(machine, head, clock=clock):
         await until(lambda: head.polls == 1)
-        for reason in (head.failing, errors.Denied("there is no device of that name")):
+        refusals = (
+            errors.Denied("there is no device of that name", hint="ask an administrator"),
+            Unauthorized("the certificate was revoked", hint="sign in again"),
+        )
+        for reason in (head.failing, *refusals):
             head.failing, polls = reason, head.polls
 
             async def advances(polls: int = polls) -> bool:
@@ -199,7 +217,9 @@ async def test_why_there_is_no_head_is_logged_once_for_each_reason(
                 return head.polls > polls + 2
 
             await until(advances)
-    assert said == ["the head cannot be reached", "there is no device of that name"]
+    assert said == ["the head cannot be reached", "there is no device of that name", "the certificate was revoked"]
+    # A machine cannot sign in.
+    assert hints[:2] == ["", "ask an administrator"] and "bedplate-agent enrol" in hints[2]
 
 
 async def test_results_of_the_time_without_a_head_are_told_later_with_their_age(tmp_path: Path) -> None:
@@ -227,18 +247,12 @@ async def test_item_218_a_file_changed_by_hand_is_put_right_and_told(tmp_path: P
     machine = Machine(tmp_path / "node")
     head = FakeHead(desired(CONF, services=["app"]))
     async with running(machine, head, clock=clock, pace=Pace()):
-        await clock.advance(1)
+        await elapse(clock, 1)
         await until(lambda: head.applied == 1)
         machine.put(CONF.path, "by hand", 0o600)
-
-        async def is_restored() -> bool:
-            # A look takes its time, and the next one is counted from its end.
-            await clock.advance(1)
-            return machine.at(CONF.path).read_text() == "one\n"
-
-        await until(is_restored)
+        await passing(clock, lambda: machine.at(CONF.path).read_text() == "one\n")
         assert machine.at(CONF.path).stat().st_mode & 0o777 == 0o644
-        await clock.advance(1)
+        await elapse(clock, 1)
         assert head.told() == [f"file {CONF.path} was restored", "service app was restarted"]
         text = next(report.actions[0].text for report in head.reports if report.actions)
         assert text.startswith("it was changed by hand (20")
@@ -250,7 +264,7 @@ async def test_item_218_a_change_by_hand_may_be_left(tmp_path: Path, policy: Any
     machine = Machine(tmp_path / "node", edits=Edits(policy))
     head = FakeHead(desired(CONF, services=["app"]))
     async with running(machine, head, clock=clock, pace=Pace()):
-        await clock.advance(1)
+        await elapse(clock, 1)
         await until(lambda: head.applied == 1)
         machine.put(CONF.path, "by hand")
         await passing(clock, lambda: head.told() == [f"file {CONF.path} was {verb}"])
@@ -277,13 +291,13 @@ async def test_the_head_says_what_is_done_about_changes_by_hand(tmp_path: Path) 
     machine = Machine(tmp_path / "node")
     head = FakeHead(desired(CONF, settings={"hand_edit_paths": f"{CONF.path}=KEEP"}))
     async with running(machine, head, clock=clock, pace=Pace()):
-        await clock.advance(1)
+        await elapse(clock, 1)
         await until(lambda: head.applied == 1)
         machine.put(CONF.path, "by hand")
-        await clock.advance(31)
+        await elapse(clock, 31)
         head.commit(desired(with_content("two"), settings={"hand_edit_paths": f"{CONF.path}=KEEP"}))
         await until(lambda: machine.state.held().applied == 2)
-        await clock.advance(2)
+        await elapse(clock, 2)
         assert machine.at(CONF.path).read_text() == "by hand"
         assert head.told() == [f"file {CONF.path} was kept"]
         # What is to be restored from now on is restored with the same commit.
@@ -291,19 +305,163 @@ async def test_the_head_says_what_is_done_about_changes_by_hand(tmp_path: Path) 
         await until(lambda: machine.at(CONF.path).read_text() == "two")
 
 
+async def test_all_reports_of_an_agent_carry_one_number_and_another_after_a_start(machine: Machine) -> None:
+    head = FakeHead(desired(CONF, services=["app"]))
+    runs = []
+    for seed in (1, 2):
+        agent = Agent(machine.effects, head, rng=random.Random(seed), pace=QUICK)
+        task = asyncio.create_task(agent.run())
+        before = len(head.reports)
+        await until(lambda before=before: len(head.reports) > before)
+        agent._news.is_due.set()
+        await until(lambda before=before: len(head.reports) > before + 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        runs.append({report.run for report in head.reports[before:]})
+    assert [len(each) for each in runs] == [1, 1] and runs[0] != runs[1] and "" not in runs[0] | runs[1]
+
+
 async def test_a_service_that_died_is_started_again_each_time_after_a_longer_while(tmp_path: Path) -> None:
     clock = ManualClock()
     machine = Machine(tmp_path / "node")
     head = FakeHead(desired(services=["app"]))
     async with running(machine, head, clock=clock, pace=Pace()):
-        await clock.advance(1)
+        await elapse(clock, 1)
         await until(lambda: head.applied == 1)
         for _ in range(40):
             machine.services.running.clear()
-            await clock.advance(30)
+            await elapse(clock, 30)
         starts = machine.services.did.count("start app") - 1
         assert 4 <= starts <= 8
         assert "service app was started" in head.told()
+
+
+async def test_a_service_that_cannot_be_started_again_is_tried_each_time_after_a_longer_while(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    head = FakeHead(desired(services=["app"]))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await elapse(clock, 1)
+        await until(lambda: head.applied == 1)
+        machine.services.running.clear()
+        machine.services.broken["app"] = "exit code 1"
+        for _ in range(40):
+            await elapse(clock, 30)
+        assert 4 <= machine.services.did.count("start app") - 1 <= 8
+        assert "service app could not be started" in head.told()
+
+
+async def test_a_service_that_stays_sick_is_restarted_each_time_after_a_longer_while(tmp_path: Path) -> None:
+    clock = ManualClock()
+    machine = Machine(tmp_path / "node")
+    sick = Service(name="app", sickness_script="/opt/check", sickness_interval=30)
+    machine.commands.answers[str(machine.at("/opt/check"))] = Ended(2, "", "no answer")
+    head = FakeHead(msgspec.structs.replace(desired(), services=(sick,)))
+    async with running(machine, head, clock=clock, pace=Pace()):
+        await elapse(clock, 1)
+        await until(lambda: head.applied == 1)
+        for _ in range(40):
+            await elapse(clock, 30)
+        assert 4 <= machine.services.did.count("restart app") <= 8
+        assert "service app was restarted" in head.told()
+
+
+async def test_a_member_that_died_is_started_without_waiting_for_a_turn(machine: Machine) -> None:
+    """The others of its cluster may be waiting for it; a head that gives turns may be away."""
+    taken: list[str] = []
+
+    class Counted:
+        def take(self, serial: str, service: str) -> contextlib.AbstractAsyncContextManager[object]:
+            taken.append(serial)
+            return contextlib.nullcontext()
+
+    machine.effects = dataclasses.replace(machine.effects, turns=Counted())
+    member = Service(name="etcd", serial="etcd:kube")
+    head = FakeHead(msgspec.structs.replace(desired(), services=(member,)))
+    async with running(machine, head, pace=dataclasses.replace(QUICK, drift_s=0.02)):
+        await until(lambda: head.applied == 1)
+        assert taken == ["etcd:kube"]
+        machine.services.running.clear()
+        await until(lambda: machine.services.did.count("start etcd") == 2)
+    assert taken == ["etcd:kube"]
+
+
+@pytest.mark.parametrize("module", [loop, news])
+async def test_after_an_answer_of_the_head_the_next_try_comes_soon_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    waits: list[float] = []
+
+    class Noted(Backoff):
+        def next(self) -> float:
+            waits.append(super().next())
+            return waits[-1]
+
+    monkeypatch.setattr(module, "Backoff", Noted)
+    clock, head = ManualClock(), FakeHead(desired(CONF))
+    async with running(machine, head, clock=clock) as agent:
+        await passing(clock, lambda: head.applied == 1)
+        for revision in (2, 3):
+            waits.clear()
+            head.failing = errors.Unavailable("the head is away")
+            head.wake()
+            agent._news.is_due.set()
+            await passing(clock, lambda: len(waits) >= 6)
+            assert waits[0] <= 2.0 < 20.0 < waits[5]
+            head.failing = None
+            head.commit(desired(with_content(f"{revision}")))
+            await passing(clock, lambda revision=revision: head.applied == revision)
+
+
+async def test_results_from_before_the_clock_was_set_are_told_without_an_age(machine: Machine) -> None:
+    """A machine without a clock of its own starts in 1970; a head refuses ages of half a century, and with them all
+    that is told beside them."""
+    head = FakeHead(desired(checks=()))
+    agent = Agent(machine.effects, head)
+    machine.state.open()
+    news = agent._news
+    now_s = agent._node.clock.now().timestamp()
+    for measured_s in (100.0, now_s - 1000.0, now_s + 1000.0):
+        news.outbox.results.append((measured_s, Result("load", "PASS", 1.0)))
+    await news._report()
+    (report,) = head.reports
+    assert [round(result.age_s, -2) for result in report.results] == [0.0, 1000.0, 0.0]
+
+
+async def test_a_credential_that_cannot_be_read_costs_no_news(machine: Machine, tmp_path: Path) -> None:
+    """It is put right, and then the head learns what happened meanwhile."""
+    (tmp_path / "ca.crt").write_text("not a certificate")
+    login = Login("node001", ("https://127.0.0.1:9",), ca_file=str(tmp_path / "ca.crt"))
+    machine.state.open()
+    async with Link(login) as link:
+        agent = Agent(machine.effects, link)
+        agent._news.acted("file", "/etc/motd", "restored")
+        with pytest.raises(errors.Denied, match=r"ca\.crt cannot be read"):
+            await agent._news._report()
+        assert [action.name for action in agent._news.outbox.actions] == ["/etc/motd"]
+
+
+async def test_of_what_could_not_be_told_the_newest_is_kept(machine: Machine) -> None:
+    kept = Agent(machine.effects, FakeHead(desired()))._news
+    kept.measured([Result("load", "PASS", float(number)) for number in range(1100)])
+    for number in range(600):
+        kept.acted("file", f"/{number}", "restored")
+    assert [result.value for _, result in kept.outbox.results] == [float(number) for number in range(100, 1100)]
+    assert [action.name for action in kept.outbox.actions] == [f"/{number}" for number in range(100, 600)]
+
+
+async def test_what_could_not_be_told_is_told_by_the_next_agent(machine: Machine) -> None:
+    head = FakeHead(desired(CONF))
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+    head.failing = errors.Unavailable("the head is away")
+    machine.put(CONF.path, "by hand")
+    second = Machine(machine.folder)
+    async with running(second, head):
+        await until(lambda: bool(second.state.outbox().actions))
+    head.failing = None
+    async with running(Machine(machine.folder), head):
+        await until(lambda: head.told() == [f"file {CONF.path} was restored"], describe=head.told)
 
 
 async def test_a_full_disk_is_told_and_the_state_stays(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,17 @@ async def test_a_file_that_was_replaced_by_a_link_has_changed(tmp_path: Path) ->
     assert machine.watch.look(machine.state.records())["/etc/a"].digest == "link:other"
 
 
+@pytest.mark.parametrize("time_s", [-(1 << 40), 1 << 40, 1 << 62])
+async def test_a_file_may_claim_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time_s: int) -> None:
+    machine = Machine(tmp_path / "node")
+    await machine.apply(None, desired(File(path="/etc/a", content="one")))
+    machine.put("/etc/a", "two")
+    read = machine.root.read
+    # Not every file system of a test takes such a time.
+    monkeypatch.setattr(machine.root, "read", lambda path, **more: read(path, **more)._replace(mtime_ns=time_s * 10**9))
+    assert machine.watch.look(machine.state.records())["/etc/a"].at == "an impossible time"
+
+
 async def test_what_stands_around_a_block_may_change(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "node")
     file = File(path="/etc/hosts", content="one\n", block=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import io
 import os
@@ -42,7 +43,8 @@ def archive(version: str = NEW, program: str = "", **more: str) -> bytes:
     """An archive of the agent, as far as it has to be one."""
     files = {f"{version}/bin/bedplate-agent": program or PROGRAM.format(version=version), **more}
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as made:
+    # Two of them are alike whenever they are made: by itself gzip writes the time into its head.
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as made:
         for name, text in files.items():
             info = tarfile.TarInfo(name)
             info.mode, info.size = 0o755, len(text.encode())

@@ -8,7 +8,7 @@ restarted already is known by its new run, everything else may be done twice wit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -60,6 +60,8 @@ class Effects:
     run: Run = run
     turns: Turns = field(default_factory=NoTurns)
     edits: Edits = field(default_factory=Edits)
+    again: Callable[[], Awaitable[None]] | None = None
+    """Tries once more what the machine does without for now."""
 
 
 class _Failure(Exception):

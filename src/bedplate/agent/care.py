@@ -48,6 +48,8 @@ _API_PORT = 6443
 _POLL_S = 0.5
 _KUBEADM_S, _HALT_S, _AWAY_S, _BACK_S, _VERSION_S = 120.0, 180.0, 60.0, 180.0, 20.0
 _LOGGED, _LINES = 12, 190
+_PROGRAMS = ("conntrack", "containerd", "etcd", "kubeadm", "kubectl", "kubelet", "nft", "nginx")
+"""What a node of a cluster may need."""
 
 
 def annotated(text: str, value: str) -> str:
@@ -182,6 +184,7 @@ class Care:
             f"certificate {each.path} {rfc3339(each.ends) if each.ends is not None else each.why}"
             for each in expiry.certificates(root)
         ]
+        lines += [f"missing {name}" for name in _PROGRAMS if shutil.which(name) is None]
         for name, words in (
             ("kubelet", ["kubelet", "--version"]),
             ("etcd", ["etcd", "--version"]),

@@ -41,6 +41,8 @@ _SCRIPT_S, _HTTP_S, _KUBECTL_S = 30.0, 10.0, 60.0
 _CACHE = "/run/bedplate-agent/kubectl"
 _LONGEST = 240
 _SHORTEST_S = 1.0
+_AGAIN_S = 60.0
+"""A check that is not about the node is tried again after so long at most: a node may become part of a cluster."""
 _VIRTUAL = frozenset(
     (
         *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"),
@@ -101,6 +103,8 @@ class Checks:
                 result = await self.measure(check.name, state)
                 if result is not None:
                     results.append(result)
+                else:
+                    self._measured_s[check.name] -= max(0.0, check.interval_s - _AGAIN_S)
         return results
 
     async def sick(self, state: Desired | None, now_s: float) -> list[Sick]:
@@ -158,7 +162,8 @@ class Checks:
         down += [f"{name} is sick: {why}" for name, why in sorted(self._sick.items())]
         if down:
             return _fail(SERVICES, _three(down), "see the log of the service on the node", float(len(down)))
-        return Result(check=SERVICES, status="PASS", value=0.0)
+        remarks = [_described(status) for status in statuses.values() if status.why]
+        return Result(check=SERVICES, status="PASS", value=0.0, info=_clean(_three(remarks)))
 
     async def _managed_files(self, state: Desired | None) -> Result:
         files = [f"{difference.name} {difference.what}" for difference in self.differences if difference.kind == "file"]

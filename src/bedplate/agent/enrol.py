@@ -11,6 +11,7 @@ The library that makes keys is imported here alone, when a key is made: an agent
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import http.client
 import os
@@ -71,7 +72,8 @@ async def enrol(
         raise errors.Invalid(
             "this is not a token for an enrolment", hint="bedplate head token create --enrol NODE makes one on the head"
         )
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    with _told(folder):
+        os.makedirs(folder, mode=0o755, exist_ok=True)
     authority = await asyncio.to_thread(_pinned, urls, fingerprint)
     _put(folder, AUTHORITY, authority, 0o644)
     key = _key(folder)
@@ -173,19 +175,24 @@ def _fingerprint(certificate: bytes) -> str:
 
 def _key(folder: str) -> bytes:
     """The key that a certificate is asked for: the one of an interrupted request, or a new one."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     place = os.path.join(folder, _KEY)
     try:
         with open(place, "rb") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-
+            key = stream.read(_LARGEST)
+        serialization.load_pem_private_key(key, None)
+        return key
+    except (FileNotFoundError, ValueError, TypeError):
+        # One that was damaged meanwhile is of no use to anybody.
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         _put(folder, _KEY, key, 0o600)
         return key
+    except OSError as err:
+        raise errors.Invalid(f"{place} cannot be read: {err.strerror}", hint="run it as root") from err
 
 
 def _request(key: bytes) -> str:
@@ -200,13 +207,27 @@ def _request(key: bytes) -> str:
 
 def _put(folder: str, name: str, content: bytes, mode: int) -> None:
     place = os.path.join(folder, name)
-    handle = os.open(f"{place}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(handle, "wb") as stream:
-        os.fchmod(handle, mode)
-        stream.write(content)
-        stream.flush()
-        os.fsync(handle)
-    os.rename(f"{place}.new", place)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with _told(place):
+        handle = os.open(f"{place}.new", flags, 0o600)
+        with open(handle, "wb") as stream:
+            os.fchmod(handle, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(handle)
+        os.rename(f"{place}.new", place)
+
+
+@contextlib.contextmanager
+def _told(place: str) -> Iterator[None]:
+    """What the system says about a place that is written, with what to do next."""
+    try:
+        yield
+    except OSError as err:
+        raise errors.Terminal(
+            f"{place} cannot be written: {(err.strerror or str(err)).lower()}",
+            hint="put that right (free space, run it as root), and repeat it: it goes on where it was interrupted",
+        ) from err
 
 
 # What a machine says of itself

@@ -30,6 +30,8 @@ _PATTERNS = (
     "/cm/local/apps/etcd/current/etc/certs/*.crt",
 )
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+_SEQUENCE, _VERSION, _SHORT_YEAR, _LONG_YEAR = 0x30, 0xA0, 0x17, 0x18
+"""Tags of DER."""
 _WITHIN = re.compile(rb"client-certificate-data:\s*([A-Za-z0-9+/=]+)")
 
 
@@ -98,16 +100,26 @@ def _words(each: Certificate, now: datetime) -> str:
 def _not_after(der: bytes) -> datetime:
     """The end of a certificate's validity, the second time of its fifth field, or fourth where it tells no version."""
     try:
-        ((_, whole),) = list(_fields(der))[:1]
-        _, body = next(_fields(whole))
-        fields = [field for field in _fields(body) if field[0] != 0xA0]
-        kind, text = list(_fields(fields[3][1]))[1]
+        whole = _sequence(next(_fields(der)))
+        body = _sequence(next(_fields(whole)))
+        fields = [field for field in _fields(body) if field[0] != _VERSION]
+        kind, text = list(_fields(_sequence(fields[3])))[1]
         digits = text.decode("ascii").removesuffix("Z")
-        if kind == 0x17:
+        if kind not in (_SHORT_YEAR, _LONG_YEAR):
+            raise ValueError("its end must be a time")
+        if kind == _SHORT_YEAR:
             digits = ("19" if digits >= "50" else "20") + digits
         return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except (IndexError, StopIteration, ValueError) as err:
         raise ValueError("it is not a certificate") from err
+
+
+def _sequence(field: tuple[int, bytes]) -> bytes:
+    """The content of a field that must be a sequence: damaged letters of a file may leave lengths as they were."""
+    tag, content = field
+    if tag != _SEQUENCE:
+        raise ValueError("it is not a certificate")
+    return content
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

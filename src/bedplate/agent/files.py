@@ -255,6 +255,8 @@ class Root:
                 done.clear()
             left.extendleft(reversed(target.split("/")))
         if follow:
+            if not done:
+                raise FileProblem(f"{path} is a link to the root folder", hint="remove the link")
             return done[:-1], done[-1]
         return done, words[-1]
 

@@ -36,7 +36,7 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 
-__all__ = ["Done", "Line", "Output", "Transfers", "command"]
+__all__ = ["NANOSECONDS", "Done", "Line", "Output", "Transfers", "command"]
 
 _LOG = get_logger("agent.images")
 _PIPE = str(Path(__file__).with_name("pipe.py"))
@@ -45,6 +45,7 @@ _LINES = 200
 _LAST = 4000
 _TRIES = 5
 _IDLE_S = 600
+NANOSECONDS = "--modify-window=-1"
 _MOMENT_S = 0.5
 _TOLD_S = 2.0
 _ALIVE_S = 60.0
@@ -125,6 +126,8 @@ def command(errand: Errand, root: str, rules: str, handle: int, *, is_privileged
     what = ("-aHAX", "--numeric-ids") if is_privileged else ("-rlptH", "--chmod=u+rwX")
     # The list of files at once: asked for in pieces, each of them would wait for a way to the head and back.
     words = ["rsync", *what, "--no-inc-recursive", f"--filter=merge {rules}", f"--timeout={_IDLE_S}"]
+    # By itself rsync takes two files of one size and one second for the same.
+    words.append(NANOSECONDS)
     words += ["--info=progress2", "--out-format=@%i %l %n%L", "--outbuf=L"]
     words += ["-e", " ".join(_quoted(word) for word in shell)]
     if errand.delete:

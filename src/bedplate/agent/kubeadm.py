@@ -21,11 +21,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from bedplate.agent.apply import Effects
+from bedplate.agent.files import Written
 from bedplate.agent.images import Done
 from bedplate.agent.news import cut
 from bedplate.agent.services.systemctl import Systemctl
 from bedplate.agent.services.systemd import is_pid_1
-from bedplate.agent.state import Membership
+from bedplate.agent.state import Membership, Record
 from bedplate.api.desired import Errand
 from bedplate.core.clock import Clock
 
@@ -37,6 +38,8 @@ INIT: Final = "/etc/kubernetes/kubeadm-init.yaml"
 JOIN: Final = "/etc/kubernetes/kubeadm-join.yaml"
 _SOCKET = "unix:///run/containerd/containerd.sock"
 _KUBELET = "/etc/kubernetes/kubelet.conf"
+_PKI: Final = "/etc/kubernetes/pki/"
+_FOLDER_MODE = 0o755
 _TIMEOUT_S, _RESET_S, _TIDY_S = 900.0, 300.0, 30.0
 _TOLD_S = 1.0
 _DEATH_SIGNAL = 1
@@ -117,7 +120,9 @@ class Kubeadm:
             return Done(text=f"is part of the cluster {work.cluster} already")
         if known.cluster:
             # It was left halfway.
+            kept = self._kept()
             await self._reset(tell)
+            self._put_back(kept)
         self._effects.state.save_membership(Membership(work.cluster))
         # kubeadm starts it with its own settings, and refuses a node whose kubelet has its port.
         await self._effects.services.stop("kubelet")
@@ -126,6 +131,17 @@ class Kubeadm:
             return Done(why=why, lines=lines)
         self._effects.state.save_membership(Membership(work.cluster, is_whole=True))
         return Done(text=f"is part of the cluster {work.cluster}", lines=lines)
+
+    def _kept(self) -> list[tuple[Record, bytes]]:
+        """What the agent wrote into the folder that kubeadm empties: whoever begins again needs it at once."""
+        records = [record for record in self._effects.state.records() if record.path.startswith(_PKI)]
+        files = [(record, self._effects.root.read(record.path)) for record in records]
+        return [(record, present.content) for record, present in files if present.kind == "file"]
+
+    def _put_back(self, kept: Iterable[tuple[Record, bytes]]) -> None:
+        for record, content in kept:
+            written = Written(record.mode, record.owner, record.group)
+            self._effects.root.write(record.path, content, written, folder_mode=_FOLDER_MODE)
 
     async def _upgrade(self, work: Errand, tell: Tell) -> Done:
         packages, version = self._effects.packages, work.version

@@ -28,7 +28,11 @@ _LOG = get_logger("agent.link")
 _TURN_WAIT_S = 60.0
 _TURN_LASTS_S = 600.0
 _PATIENCE_S = 120.0
+_LONGEST_TOKEN = 1 << 16
 _TRANSFER_WAIT_S = 12 * 3600.0
+_TRANSFER_IDLE_S = 3600.0
+"""A head that says nothing for so long is gone, whatever it has to put in place."""
+_SNAPSHOT_IDLE_S = 900.0
 
 
 class Head(Protocol):
@@ -91,20 +95,26 @@ class Link:
             booted=report.booted,
             version=report.version,
             checks=report.checks,
+            run=report.run,
+            system=report.system,
         )
 
     @asynccontextmanager
     async def image(self, id_: str) -> AsyncIterator[Duplex]:
         """The stream of a transfer that the head asked for."""
         client = await self._open()
-        async with client.transfer_image(self._login.node, id_, wait_s=_TRANSFER_WAIT_S) as duplex:
+        async with client.transfer_image(
+            self._login.node, id_, wait_s=_TRANSFER_WAIT_S, idle_s=_TRANSFER_IDLE_S
+        ) as duplex:
             yield duplex
 
     @asynccontextmanager
     async def snapshot(self, id_: str) -> AsyncIterator[Duplex]:
         """The stream of a snapshot that the head asked for, or that it gives."""
         client = await self._open()
-        async with client.transfer_snapshot(self._login.node, id_, wait_s=_PATIENCE_S) as duplex:
+        async with client.transfer_snapshot(
+            self._login.node, id_, wait_s=_PATIENCE_S, idle_s=_SNAPSHOT_IDLE_S
+        ) as duplex:
             yield duplex
 
     @asynccontextmanager
@@ -126,7 +136,9 @@ class Link:
         async def ask() -> headapi.TurnAnswer:
             return await (await self._open()).take_turn(node, serial, wait_s=_TURN_WAIT_S, lasts_s=_TURN_LASTS_S)
 
+        backoff = Backoff(first_s=0.2, cap_s=_TURN_WAIT_S)
         while True:
+            asked_s = self._clock.monotonic()
             answer = await self._patiently(ask)
             if answer.is_granted:
                 break
@@ -135,6 +147,9 @@ class Link:
                     f"{service} is not restarted: it failed on {answer.failed} ({answer.why})",
                     hint=f"repair {answer.failed}, then release the turn of {serial}",
                 )
+            if self._clock.monotonic() - asked_s < _TURN_WAIT_S / 2:
+                # The head did not let it wait: another one may be taking over.
+                await self._clock.sleep(backoff.next())
         try:
             yield
         except BaseException as err:
@@ -206,8 +221,12 @@ def _stamp(path: str) -> int:
 def _read(path: str) -> str:
     try:
         with open(path) as stream:
-            return stream.read().strip()
-    except OSError as err:
+            token = stream.read(_LONGEST_TOKEN).strip()
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("it is not a token")
+    except (OSError, ValueError) as err:
+        why = err.strerror if isinstance(err, OSError) else "it is not a token"
         raise errors.Denied(
-            f"the token in {path} cannot be read: {err.strerror}", hint="enrol the node: bedplate agent enrol"
+            f"the token in {path} cannot be read: {why}", hint="enrol the node: bedplate agent enrol"
         ) from err
+    return token

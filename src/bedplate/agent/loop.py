@@ -29,7 +29,7 @@ from bedplate.agent.update import Updates
 from bedplate.agent.upkeep import Upkeep
 from bedplate.api.desired import Desired
 from bedplate.api.steps import Failed, Outcome, Step, steps
-from bedplate.client import Wanted
+from bedplate.client import Unauthorized, Wanted
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
@@ -40,6 +40,7 @@ __all__ = ["Agent"]
 _LOG = get_logger("agent")
 _MOMENT_S = 1.0
 """A poll is of whole seconds; what is due within one is due."""
+_ENROL = "what holds is kept; to follow the head again: bedplate-agent enrol, with a token that the head makes"
 
 
 class Replaced(errors.Terminal):
@@ -226,7 +227,7 @@ class Agent:
     def _offline(self, err: errors.BedplateError) -> None:
         # Once for each reason: one that refuses this node is another than one that is not there.
         if self._is_online is not False or str(err) != self._why_away:
-            _LOG.warning("agent.head.away", error=str(err), hint=err.hint)
+            _LOG.warning("agent.head.away", error=str(err), hint=_hint(err))
         self._is_online, self._why_away = False, str(err)
         # Who waits for the first answer of a head gets none; the last state is what there is.
         self.settled.set()
@@ -251,3 +252,8 @@ class Agent:
         if before is not None:
             before = remaining(before, differences, self._effects.edits.under(desired.settings))
         return steps(before, desired)
+
+
+def _hint(err: errors.BedplateError) -> str:
+    """What to do about a head that gives no state. What it says to whom it refuses is for people, who can sign in."""
+    return _ENROL if isinstance(err, Unauthorized) else err.hint

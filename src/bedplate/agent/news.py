@@ -14,6 +14,7 @@ import msgspec
 from bedplate.agent.checks import names
 from bedplate.agent.node import Node
 from bedplate.agent.state import Outbox, StateProblem
+from bedplate.agent.system import look
 from bedplate.api import headapi
 from bedplate.api.steps import Failed, Outcome, Step, notice
 from bedplate.core import errors
@@ -26,6 +27,7 @@ __all__ = ["News", "cut"]
 _LOG = get_logger("agent")
 _MOST_ACTIONS, _MOST_RESULTS = 500, 1000
 _PER_REPORT = 100
+_MOMENT_S, _OLDEST_S = 5.0, 366 * 86400.0
 
 
 class News:
@@ -39,6 +41,9 @@ class News:
         """The revision that these failed with."""
         self._checks: list[str] | None = None
         """Those that the head knows to be run here."""
+        self._run = node.rng.randbytes(8).hex()
+        self._system: headapi.System | None = None
+        """What the head knows of this machine."""
         self.outbox = Outbox()
         self.is_due = asyncio.Event()
 
@@ -112,6 +117,7 @@ class News:
             actions, failures = outbox.actions[:_MOST_ACTIONS], outbox.failures[:_MOST_ACTIONS]
             results = outbox.results[:_PER_REPORT]
             checks = names(known.state) if known.is_whole else self._checks
+            system = look(self._node.effects)
             report = headapi.ReportRequest(
                 applied=known.applied if known.is_whole else 0,
                 tried=self._tried if failures else 0,
@@ -121,10 +127,12 @@ class News:
                 results=[_aged(result, now_s - at_s) for at_s, result in results],
                 version=self._node.updates.version if self._node.updates is not None else "",
                 checks=checks if checks != self._checks else None,
+                run=self._run,
+                system=system if system != self._system else None,
             )
             try:
                 self._node.revision = await self._node.head.report(report)
-                self._checks = checks
+                self._checks, self._system = checks, system
                 if self._node.updates is not None:
                     self._node.updates.reported()
             except errors.Invalid as err:
@@ -157,5 +165,7 @@ def cut(text: str) -> str:
 
 
 def _aged(result: headapi.Result, age_s: float) -> headapi.Result:
-    """Results that are told at once carry no age."""
-    return msgspec.structs.replace(result, age_s=round(age_s, 1)) if age_s >= 5.0 else result
+    """Results that are told at once carry no age; nor do those whose age nobody knows, since the clock was set after
+    they were measured: a machine without one of its own starts in 1970."""
+    is_told = _MOMENT_S <= age_s <= _OLDEST_S
+    return msgspec.structs.replace(result, age_s=round(age_s, 1)) if is_told else result

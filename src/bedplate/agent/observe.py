@@ -226,8 +226,15 @@ def _looked(present: Present, record: Record) -> Look:
     if not present.is_there:
         return Look("", 0, 0, 0)
     digest = content_digest(present, record.block)
-    at = rfc3339(datetime.fromtimestamp(present.mtime_ns / 1e9, UTC))
-    return Look(digest, present.mode, present.uid, present.gid, at, _user(present.uid))
+    return Look(digest, present.mode, present.uid, present.gid, _time(present.mtime_ns), _user(present.uid))
+
+
+def _time(mtime_ns: int) -> str:
+    """When a file was changed, by its own account: anybody can give it any time."""
+    try:
+        return rfc3339(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
+    except (ValueError, OverflowError, OSError):
+        return "an impossible time"
 
 
 def content_digest(present: Present, is_block: bool) -> str:

@@ -39,12 +39,13 @@ from bedplate.agent.services import Services
 from bedplate.agent.services.docker import Bridged
 from bedplate.agent.services.etcd import Etcd
 from bedplate.agent.services.firewall import Firewalled
+from bedplate.agent.services.proxied import Proxied, StandIn, WithBalancer, trials
 from bedplate.agent.services.supervisor import Supervisor
 from bedplate.agent.services.systemd import Systemd, is_pid_1
 from bedplate.agent.state import State
 from bedplate.core import errors
 
-__all__ = ["FILE", "STATE", "Settings", "effects", "login", "pace", "place", "read", "write"]
+__all__ = ["FILE", "STATE", "Settings", "effects", "login", "loose", "pace", "place", "read", "write"]
 
 FILE = "/etc/bedplate/agent.toml"
 STATE = "/var/lib/bedplate-agent"
@@ -109,22 +110,36 @@ def place(root: str) -> str:
 
 
 def write(file: str, node: str, urls: Sequence[str], ca: str, cert: str) -> None:
-    """Write the settings of a node that has just been enrolled; what else is in them stays as it is."""
-    try:
-        with open(file) as stream:
-            lines = stream.read().splitlines()
-    except FileNotFoundError:
-        lines = []
+    """Write the settings of a node that has just been enrolled; what else is in them stays as it is.
+
+    Raises `Terminal` where they cannot be read or written.
+    """
     new = {"node": node, "urls": list(urls), "ca": ca, "cert": cert}
     # JSON's strings and lists are TOML's, too.
     written = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in new.items()]
-    rest = [line for line in lines if line.partition("=")[0].strip() not in (*new, "key", "token")]
-    os.makedirs(os.path.dirname(file), mode=0o755, exist_ok=True)
-    with open(f"{file}.new", "w") as stream:
-        stream.write("\n".join((*written, *rest)) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.rename(f"{file}.new", file)
+    try:
+        lines = _lines(file)
+        rest = [line for line in lines if line.partition("=")[0].strip() not in (*new, "key", "token")]
+        os.makedirs(os.path.dirname(file), mode=0o755, exist_ok=True)
+        with open(f"{file}.new", "w") as stream:
+            stream.write("\n".join((*written, *rest)) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(f"{file}.new", file)
+    except (OSError, UnicodeDecodeError) as err:
+        why = (err.strerror or str(err)).lower() if isinstance(err, OSError) else "it is not text"
+        raise errors.Terminal(
+            f"{file} cannot be written: {why}",
+            hint="put that right (free space, run it as root), and enrol the node again with the same token",
+        ) from err
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        with open(file) as stream:
+            return stream.read().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def problems(settings: Settings) -> Iterable[str]:
@@ -143,6 +158,17 @@ def problems(settings: Settings) -> Iterable[str]:
     for kind, path in (("ca", settings.ca), ("cert", settings.cert), ("key", settings.key), ("token", settings.token)):
         if path and not os.access(path, os.R_OK):
             yield f"{kind}: {path} cannot be read"
+
+
+def loose(settings: Settings) -> Iterable[str]:
+    """Secrets of this node that other users of the machine can read."""
+    for path in (settings.cert if not settings.key else settings.key, settings.token):
+        try:
+            mode = os.stat(path).st_mode & 0o777 if path else 0
+        except OSError:
+            continue
+        if mode & 0o077:
+            yield f"{path} has mode {mode:04o}: other users of this machine can be this node; chmod 600 {path}"
 
 
 def login(settings: Settings) -> Login:
@@ -164,12 +190,15 @@ def effects(settings: Settings) -> Effects:
         raise errors.NotFound(f"the folder {root.folder} does not exist", hint="create it, or give another --root")
     state = State(_folder(root, STATE))
     edits = Edits(settings.edits, tuple(settings.edit_paths.items()))
-    return Effects(root, state, _services(settings, root), _packages(settings, root, state), edits=edits)
+    stand_in = StandIn(root)
+    packages = WithBalancer(_packages(settings, root, state), stand_in)
+    services = _services(settings, root, stand_in)
+    return Effects(root, state, services, packages, run=trials(stand_in), edits=edits, again=packages.again)
 
 
-def _services(settings: Settings, root: Root) -> Services:
+def _services(settings: Settings, root: Root, stand_in: StandIn) -> Services:
     folder = _folder(root, STATE)
-    etcd = Etcd(_back_end(settings, root), root, os.path.join(folder, "etcd-member"))
+    etcd = Etcd(Proxied(_back_end(settings, root), stand_in), root, os.path.join(folder, "etcd-member"))
     return Firewalled(Bridged(etcd, root, os.path.join(folder, "docker-link")), root)
 
 
@@ -203,6 +232,8 @@ def _packages(settings: Settings, root: Root, state: State) -> Packages:
 
 class _NoPackages:
     """Packages are somebody else's: every one counts as there."""
+
+    family = "none"
 
     async def installed(self, names: Iterable[str]) -> set[str]:
         return set(names)

@@ -67,6 +67,8 @@ class Upkeep:
         async with self._node.working:
             if self._node.held.state is None:
                 return
+            if self._effects.again is not None and self._looks_at_packages():
+                await self._effects.again()
             try:
                 differences = await self.differences()
                 self._checks.differences = unwanted(differences, self._node.edits)
@@ -91,12 +93,14 @@ class Upkeep:
         records = self._state.records()
         services = await self._effects.services.status([service.name for service in state.services])
         packages: set[str] | None = None
-        now_s = self._clock.monotonic()
-        if now_s - self._packages_s >= self._pace.packages_s:
-            self._packages_s = now_s
+        if self._looks_at_packages():
+            self._packages_s = self._clock.monotonic()
             packages = await self._effects.packages.installed(state.packages)
         looks = self._watch.look(records)
         return compare(records, looks, state, services, packages, self._watch.owners(records))
+
+    def _looks_at_packages(self) -> bool:
+        return self._clock.monotonic() - self._packages_s >= self._pace.packages_s
 
     def _may_try(self, difference: Difference) -> bool:
         retry = self._retries.get((difference.kind, difference.name))

@@ -18,7 +18,7 @@ from tests.agent.machines import Machine
 from tests.ui.rest.serving import Served
 from tests.waiting import until
 
-from bedplate.agent import images
+from bedplate.agent import images, link
 from bedplate.api.headapi import ErrandState
 from bedplate.client import HeadClient
 from bedplate.core import errors
@@ -302,6 +302,55 @@ async def test_two_ends_that_only_keep_each_other_alive_are_given_up(monkeypatch
     with pytest.raises(errors.Unavailable, match="nothing came of it"):
         await serving.moving(alive(), lambda: count)
     assert ended.is_set()
+
+
+async def test_a_transfer_is_one_of_those_that_must_get_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_STILL_S", 0.05)
+
+    async def alive(this: serving.Serving, incoming: AsyncIterator[bytes], outgoing: Callable[..., object]) -> int:
+        async for _ in incoming:
+            pass
+        return 0
+
+    async def murmur() -> AsyncIterator[bytes]:
+        while True:
+            yield b"\0\0\0\7"
+            await asyncio.sleep(0.01)
+
+    async def listens(data: bytes) -> None:
+        return None
+
+    monkeypatch.setattr(serving.Serving, "_carry", alive)
+    one = serving.Serving(None, "/dev/null", "", "", None, "", False, bytearray())  # type: ignore[arg-type]
+    with pytest.raises(errors.Unavailable, match="nothing came of it"):
+        await one.carry(murmur(), listens)
+
+
+@pytest.mark.parametrize("kind", ["imageupdate", "grabimage"])
+async def test_a_head_that_vanishes_when_everything_was_said_is_not_waited_for_for_ever(
+    server: Served,
+    client: HeadClient,
+    machine: Machine,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """rsync went well on the node, and the end of the head's answer never comes: nothing else could be done there."""
+    monkeypatch.setattr(images, "_TRIES", 1)
+    monkeypatch.setattr(link, "_TRANSFER_IDLE_S", 1.0)
+    right = serving.Serving.carry
+
+    async def carry(
+        this: serving.Serving, incoming: AsyncIterator[bytes], outgoing: Callable[[bytes], Awaitable[None]]
+    ) -> int:
+        await right(this, incoming, outgoing)
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr(serving.Serving, "carry", carry)
+    async with agent(server, machine, "node001", tmp_path / "token"):
+        (over,) = await transfer(client, ["node001"], kind=kind, write=True)
+    assert over.state == "failed" and "said nothing for 1 s" in over.text, over.text
 
 
 async def test_a_slow_transfer_that_gets_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

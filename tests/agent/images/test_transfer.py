@@ -79,6 +79,25 @@ async def test_item_172_an_update_makes_the_node_what_the_image_is_but_for_the_e
     assert any(text.endswith(f"(default-image), and has done it: {done.text}") for text in texts)
 
 
+async def test_a_file_that_changes_within_the_second_of_the_last_update_is_updated_too(
+    server: Served, client: HeadClient, machine: Machine, tmp_path: pathlib.Path
+) -> None:
+    file, there = tmp_path / "images/default-image" / "etc/os-release", machine.at("/etc/os-release")
+    async with agent(server, machine, "node001", tmp_path / "token"):
+        await transfer(client, ["node001"], write=True)
+        second = file.stat().st_mtime_ns // 10**9 * 10**9
+        for number, text in enumerate(("ID=same\n", "ID=size\n")):
+            file.write_text(text)
+            os.utime(file, ns=(second + number, second + number))
+            (done,) = await transfer(client, ["node001"], write=True)
+            assert (done.text, there.read_text()) == ("1 changed", text)
+        there.write_text("ID=node\n")
+        os.utime(there, ns=(second + 5, second + 5))
+        (grabbed,) = await transfer(client, ["node001"], kind="grabimage", write=True)
+        assert grabbed.state == "done", grabbed.text
+        assert file.read_text() == "ID=node\n"
+
+
 async def test_item_175_two_nodes_share_an_image_and_only_the_one_that_is_meant_changes(
     server: Served, client: HeadClient, machine: Machine, tmp_path: pathlib.Path
 ) -> None:
@@ -278,6 +297,27 @@ async def test_a_hostile_node_reads_nothing_but_its_image_and_writes_nothing(
     assert is_harmless or done.state == "failed", done.text
     found = "".join(content for path, content in contents(machine.folder).items())
     assert "secret words" not in found and "secret words" not in done.text + "".join(done.lines)
+
+
+async def test_a_hostile_node_whose_tree_is_grabbed_reads_nothing_of_the_image(
+    server: Served, client: HeadClient, machine: Machine, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be an image that was made for other nodes: who may write it may not therefore read it."""
+    image = tmp_path / "images" / "default-image"
+    grow(image, {"/etc/secret": "secret words"})
+    before, right = contents(image), images.command
+
+    def pulls(*args: Any, **more: Any) -> list[str]:
+        *words, here, there = right(*args, **more)
+        return [*words, there, here]
+
+    monkeypatch.setattr(images, "command", pulls)
+    monkeypatch.setattr(images, "_TRIES", 1)
+    async with agent(server, machine, "node001", tmp_path / "token"):
+        (done,) = await transfer(client, ["node001"], kind="grabimage", write=True)
+    assert done.state == "failed" and "write only" in done.text, done.text
+    assert "/etc/secret" not in contents(machine.folder)
+    assert contents(image) == before
 
 
 @pytest.mark.root

@@ -90,3 +90,13 @@ async def test_what_is_not_a_version_never_reaches_a_command() -> None:
     for version in ("", "1.35; reboot", "--force", "../1"):
         assert "is not a version of a package" in (await Native(APT, commands).upgrade("kubelet", version) or "")
     assert commands.ran == []
+
+
+async def test_packages_that_their_repository_excludes_from_updates_are_asked_for() -> None:
+    commands = Commands()
+    for manager in (DNF, APT, ZYPPER):
+        await Native(manager, commands).install("kubelet")
+    dnf, apt, zypper = (" ".join(command) for command in commands.ran)
+    assert dnf.endswith("install --disableexcludes=all kubelet")
+    assert apt.endswith("install --allow-change-held-packages kubelet")
+    assert zypper.endswith("--auto-agree-with-licenses kubelet")

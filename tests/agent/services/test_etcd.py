@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from tests.agent.machines import Machine, Services
 
+from bedplate.agent.services import Status
 from bedplate.agent.services.etcd import Etcd, EtcdProblem, Member, Settings
+from bedplate.agent.services.systemd import is_pid_1
 
 CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
 JOIN = "/run/bedplate-agent/etcd-join.env"
-DROP_IN = "/run/systemd/system/etcd.service.d/90-bedplate-join.conf"
+DROP_IN = "/run/bedplate-agent/units/etcd.service.d/90-bedplate-join.conf"
 
 
 class Cluster:
@@ -246,6 +248,21 @@ async def test_a_member_leaves_before_it_stops_and_takes_its_data_with_it(tmp_pa
     assert node.machine.tree().keys() - before.keys() <= {"/var", "/var/lib", "/run"}
 
 
+async def test_where_systemd_runs_the_drop_in_is_in_its_folder_which_stays(tmp_path: Path) -> None:
+    """Elsewhere that folder is not made: an agent that starts again would take systemd for PID 1."""
+    cluster = Cluster(member("a"), member("b"), up="ab")
+    node = Node(tmp_path, "c", "abc", cluster)
+    folder = node.machine.at("/run/systemd/system")
+    folder.mkdir(parents=True)
+    assert await node.etcd.start("etcd") is None
+    assert (folder / "etcd.service.d/90-bedplate-join.conf").exists() and not node.machine.at(DROP_IN).exists()
+    assert await node.etcd.retire("etcd") is None
+    assert list(folder.iterdir()) == []
+    other = Node(tmp_path / "other", "c", "abc", Cluster(member("a"), member("b"), up="ab"))
+    assert await other.etcd.start("etcd") is None
+    assert other.machine.at(DROP_IN).exists() and not is_pid_1(str(other.machine.at("/run/systemd/system")))
+
+
 async def test_the_last_member_just_stops(tmp_path: Path) -> None:
     cluster = Cluster(member("c"), up="c")
     node = Node(tmp_path, "c", "abc", cluster)
@@ -274,3 +291,20 @@ async def test_a_restart_waits_for_a_healthy_cluster_and_says_when_it_is_not(
     why = str(await node.etcd.restart("etcd"))
     assert "etcd runs, but its cluster is not healthy" in why
     assert "no leader" in why
+
+
+async def test_a_member_that_ends_again_and_again_is_told_without_waiting_for_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose folder of data is a file, for example: others wait for it as long as it has the turn."""
+    node = Node(tmp_path, "c", "abc", Cluster(member("a"), member("b"), member("c"), up="ab"))
+    node.give_data()
+    ends = iter(range(10))
+
+    async def status(names: Iterable[str]) -> Mapping[str, Status]:
+        return {name: Status(name, "failed", restarts=next(ends), why="exit code 1") for name in names}
+
+    monkeypatch.setattr(Cluster, "start", lambda cluster, name: None)
+    monkeypatch.setattr(node.services, "status", status)
+    assert await node.etcd.start("etcd") == "etcd ends again and again (exit code 1); see its log on this node"
+    assert next(ends) == 4

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
+import pwd
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pytest
 from tests.waiting import until
 
 from bedplate.agent.files import Root
+from bedplate.agent.services import keeper, supervisor
 from bedplate.agent.services.supervisor import Supervisor
 
 DAEMON = """\
@@ -179,6 +184,74 @@ async def test_one_that_ends_well_is_left_alone_unless_always(node: Node) -> Non
     await until(lambda: _is(node, "stopped"))
 
 
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [
+        ("no", []),
+        ("", []),
+        ("always", ["a good end", "a bad code", "a signal", "no sign of readiness"]),
+        ("on-success", ["a good end"]),
+        ("on-failure", ["a bad code", "a signal", "no sign of readiness"]),
+        ("on-abnormal", ["a signal", "no sign of readiness"]),
+        ("on-abort", ["a signal"]),
+        ("on-watchdog", []),
+    ],
+)
+def test_a_policy_says_when_a_service_is_started_again(policy: str, after: list[str]) -> None:
+    ends = {
+        "a good end": "",
+        "a bad code": keeper.outcome(3),
+        "a signal": keeper.outcome(-11),
+        "no sign of readiness": "it is not ready after 90 s",
+    }
+    assert [end for end, why in ends.items() if keeper.restarts(policy, why)] == after
+
+
+async def test_one_that_fails_is_left_alone_unless_its_policy_says_otherwise(node: Node) -> None:
+    node.unit("app", "Restart=no", "RestartSec=0", program=DAEMON + "sys.exit(3)\n")
+    await node.supervisor.start("app")
+
+    async def failed() -> bool:
+        return await node.condition() == "failed"
+
+    await until(failed)
+    assert node.words() == ["started -"]
+
+
+async def test_an_exit_code_that_the_unit_calls_a_success_is_one(node: Node) -> None:
+    lines = ("Restart=on-failure", "RestartSec=0", "SuccessExitStatus=3")
+    node.unit("app", *lines, program=DAEMON + "sys.exit(3)\n")
+    await node.supervisor.start("app")
+
+    async def stopped() -> bool:
+        return bool(node.words()) and await node.condition() == "stopped"
+
+    await until(stopped)
+    assert node.words() == ["started -"]
+
+
+def test_a_service_that_dies_again_and_again_waits_longer_until_it_has_lasted() -> None:
+    waits, wait_s = [], -1.0
+    for lasted_s in (1, 1, 1, 1, 61, 1):
+        wait_s = keeper.pause(wait_s, 0.5, lasted_s)
+        waits.append(wait_s)
+    assert waits == [0.5, 1.0, 2.0, 4.0, 0.5, 1.0]
+    assert [keeper.pause(0.0, 0.0, 1), keeper.pause(50.0, 0.5, 1)] == [0.2, 60.0]
+
+
+async def test_restarts_are_further_apart_each_time(node: Node) -> None:
+    program = DAEMON + "say(f'at {time.monotonic()}')\nsys.exit(1)\n"
+    node.unit("app", "Restart=always", "RestartSec=0.1", program=program)
+    await node.supervisor.start("app")
+
+    def times() -> list[float]:
+        return [float(words[3:]) for words in node.words() if words.startswith("at ")]
+
+    await until(lambda: len(times()) >= 4)
+    first, second, third, fourth = times()[:4]
+    assert second - first >= 0.1 and third - second >= 0.2 and fourth - third >= 0.4
+
+
 async def test_a_program_that_fails_is_told_with_its_last_words(node: Node) -> None:
     node.unit("app", "Type=notify", program="import sys; sys.exit('no such cluster')")
     why = await node.supervisor.start("app")
@@ -235,6 +308,100 @@ socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1\\nSTATUS=fine"
     assert node.words() == ["started -", "ready"]
 
 
+async def test_only_a_process_of_its_own_is_taken_for_the_main_process(node: Node) -> None:
+    """What a service names is killed with it in the end."""
+    script = """\
+import socket
+link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+link.connect(os.environ["NOTIFY_SOCKET"])
+child = os.fork()
+if not child:
+    time.sleep(600)
+link.send(b"MAINPID=" + (os.environ["VICTIM"] if os.environ["VICTIM"] else str(child)).encode())
+link.send(b"READY=1")
+"""
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            for victim in (str(stranger.pid), ""):
+                node.unit("app", "Type=notify", f"Environment=VICTIM={victim}", program=DAEMON + script + SLEEP)
+                assert await node.supervisor.start("app") is None
+                own = int(node.said()[-1].split()[-1])
+                pid = await node.pid()
+                assert pid == own if victim else pid != own
+                await node.supervisor.stop("app")
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+@pytest.mark.root
+async def test_another_user_does_not_speak_for_a_service() -> None:
+    script = """\
+import socket, subprocess
+child = os.fork()
+if not child:
+    time.sleep(600)
+open(os.environ["BEDPLATE_ROOT"] + "/child", "w").write(str(child))
+while not os.path.exists(os.environ["BEDPLATE_ROOT"] + "/go"):
+    time.sleep(0.01)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+"""
+    with tempfile.TemporaryDirectory(prefix="bedplate-") as folder:
+        os.chmod(folder, 0o755)
+        node = Node(Path(folder))
+        node.unit("app", "Type=notify", program=DAEMON + script + SLEEP)
+        child, place = node.folder / "child", node.folder / "run/app/notify"
+        starting = asyncio.create_task(node.supervisor.start("app"))
+        try:
+            await until(lambda: child.exists() and child.read_text() != "")
+            words = (
+                "import os, socket, sys; os.setuid(int(sys.argv[1]));"
+                " link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
+                " link.sendto(sys.argv[2].encode(), sys.argv[3])"
+            )
+            user = str(pwd.getpwnam("nobody").pw_uid)
+            stranger = [sys.executable, "-I", "-S", "-c", words, user, f"MAINPID={child.read_text()}", str(place)]
+            subprocess.run(stranger, check=True)
+            (node.folder / "go").touch()
+            assert await starting is None
+            assert await node.pid() != int(child.read_text())
+        finally:
+            await node.supervisor.stop("app", 5.0)
+            await asyncio.wait([starting])
+
+
+async def test_one_that_is_stopped_while_what_it_left_is_cleared_away_is_not_started_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = """\
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, lambda number, frame: say("asked"))
+    while not os.path.exists(os.environ["BEDPLATE_ROOT"] + "/go"):
+        time.sleep(0.01)
+    os._exit(0)
+while not os.path.exists(os.environ["BEDPLATE_ROOT"] + "/die"):
+    time.sleep(0.01)
+os._exit(1)
+"""
+    node.unit("app", "Restart=always", "RestartSec=0.01", "TimeoutStopSec=600", program=DAEMON + left)
+    assert await node.supervisor.start("app") is None
+    await until(lambda: "started -" in node.words())
+    (node.folder / "die").touch()
+    await until(lambda: "asked" in node.words())
+    sent: list[int] = []
+
+    def send(pid: int, number: int) -> None:
+        os.kill(pid, number)
+        sent.append(number)
+
+    monkeypatch.setattr(supervisor, "_send", send)
+    stopping = asyncio.create_task(node.supervisor.stop("app", 30.0))
+    await until(lambda: sent == [signal.SIGTERM])
+    (node.folder / "go").touch()
+    assert await stopping is None
+    assert node.words().count("started -") == 1
+
+
 async def test_a_task_that_is_done_is_not_done_again(node: Node) -> None:
     node.unit("task", "Type=oneshot", program=DAEMON)
     assert await node.supervisor.start("task") is None
@@ -260,6 +427,54 @@ async def test_what_a_service_needs_is_started_first(node: Node) -> None:
     why = await node.supervisor.start("top")
     assert why is not None
     assert why.startswith("top needs bad: /none: no such file")
+
+
+ASKED = """\
+import resource
+before = os.umask(0)
+say(f"umask {before:o}")
+say(f"in {os.getcwd()}")
+say(f"files {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}")
+"""
+
+
+async def test_a_service_runs_as_its_unit_says_and_what_follows_its_end_is_done(node: Node) -> None:
+    place = node.folder / "data/work"
+    place.mkdir(parents=True)
+    (node.folder / "srv").symlink_to("/data/work")
+    lines = ("UMask=0077", "WorkingDirectory=/srv", "LimitNOFILE=321", "ExecStopPost=/bin/touch over")
+    node.unit("app", *lines, program=DAEMON + ASKED + SLEEP)
+    assert await node.supervisor.start("app") is None
+    await until(lambda: len(node.words()) == 4)
+    assert node.words()[1:] == ["umask 77", f"in {place}", "files 321"]
+    assert not (place / "over").exists()
+    assert await node.supervisor.stop("app") is None
+    assert (place / "over").exists()
+
+
+async def test_a_folder_that_is_missing_is_not_taken_for_the_program(node: Node) -> None:
+    node.unit("app", "WorkingDirectory=/srv/none")
+    why = await node.supervisor.start("app")
+    assert why is not None and why.startswith(f"{node.folder}/srv/none: no such file or directory")
+
+
+@pytest.mark.root
+async def test_a_service_runs_as_its_user_and_with_no_group_of_the_agent() -> None:
+    # Folders of tests are closed to other users.
+    with tempfile.TemporaryDirectory(prefix="bedplate-") as folder:
+        os.chmod(folder, 0o755)
+        node = Node(Path(folder))
+        node.unit("app", "User=nobody", "Group=daemon", 'ExecStart=/bin/sh -c "id -u; id -g; id -G; exec sleep 1000"')
+        user, group = pwd.getpwnam("nobody"), grp.getgrnam("daemon")
+        log = node.folder / "logs/app.log"
+        try:
+            assert await node.supervisor.start("app") is None
+            await until(lambda: len(log.read_text().splitlines()) == 3, describe=log.read_text)
+        finally:
+            await node.supervisor.stop("app", 5.0)
+        uid, gid, groups = log.read_text().splitlines()
+        assert (uid, gid) == (str(user.pw_uid), str(group.gr_gid))
+        assert gid in groups.split() and "0" not in groups.split()
 
 
 async def test_commands_before_the_start_must_succeed(node: Node) -> None:

@@ -42,6 +42,8 @@ class _Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 class Folder:
     """`lists` is where the lists of installed files are kept."""
 
+    family = "folder"
+
     def __init__(self, source: str, root: Root, lists: str) -> None:
         self._source = source
         self._root = root

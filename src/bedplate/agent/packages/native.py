@@ -95,6 +95,11 @@ ZYPPER = Manager(
 )
 
 
+_FAMILIES = {"apt-get": "apt", "dnf": "yum", "zypper": "zypper"}
+_KUBERNETES = frozenset({"kubeadm", "kubelet", "kubectl"})
+"""What its repository excludes from updates: it has to be asked for."""
+
+
 def choose() -> Manager | None:
     """The manager of this machine."""
     for manager, program in ((APT, "apt-get"), (DNF, "dnf"), (ZYPPER, "zypper")):
@@ -114,6 +119,11 @@ class Native:
         self._options = options
         self._query_options = query_options
 
+    @property
+    def family(self) -> str:
+        """Which kind of repository it reads."""
+        return _FAMILIES[self._manager.name]
+
     async def installed(self, names: Iterable[str]) -> set[str]:
         plain_names = {name: _plain(name) for name in names if _NAME.fullmatch(name)}
         if not plain_names:
@@ -132,20 +142,18 @@ class Native:
     async def install(self, name: str) -> str | None:
         if not _NAME.fullmatch(name):
             return f"{name!r} is not the name of a package"
-        ended = await self._do(self._with_options(self._manager.install, name), _INSTALL_S)
+        words = self._asking(*(self._manager.unheld if _plain(name) in _KUBERNETES else ()))
+        ended = await self._do(self._with_options(words, name), _INSTALL_S)
         if not ended.is_good:
             # Lists of packages may be old, or were never fetched.
             await self._do(self._with_options(self._manager.update, name), _INSTALL_S)
-            ended = await self._do(self._with_options(self._manager.install, name), _INSTALL_S)
+            ended = await self._do(self._with_options(words, name), _INSTALL_S)
         return self._said(ended)
 
     async def upgrade(self, name: str, version: str, *, only_fetch: bool = False) -> str | None:
         if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):
             return f"{name!r} {version!r} is not a version of a package"
-        program, *rest = self._manager.install
-        options = (*self._manager.unheld, *((self._manager.fetch,) if only_fetch else ()))
-        place = rest.index("install") + 1
-        words = (program, *rest[:place], *options, *rest[place:])
+        words = self._asking(*self._manager.unheld, *((self._manager.fetch,) if only_fetch else ()))
         chosen = self._manager.exact.format(name, version)
         ended = await self._do(self._with_options(words, chosen), _INSTALL_S)
         if not ended.is_good:
@@ -157,6 +165,12 @@ class Native:
         if name not in await self.installed([name]):
             return None
         return self._said(await self._do(self._with_options(self._manager.remove, _plain(name)), _INSTALL_S))
+
+    def _asking(self, *options: str) -> tuple[str, ...]:
+        """The command that installs, with further options."""
+        words = self._manager.install
+        place = words.index("install") + 1
+        return (*words[:place], *options, *words[place:])
 
     def _with_options(self, words: tuple[str, ...], name: str) -> list[str]:
         return [words[0], *self._options, *_filled(words[1:], [name])]

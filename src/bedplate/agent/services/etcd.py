@@ -39,11 +39,13 @@ LEFT = ("member.before-restore", "restore")
 _CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 _MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
 _JOIN = "/run/bedplate-agent/etcd-join.env"
-_DROP_IN = "/run/systemd/system/etcd.service.d/90-bedplate-join.conf"
+_DROP_IN = "etcd.service.d/90-bedplate-join.conf"
 _QUESTION_S = 2.0
 _PAUSE_S = 0.25
 _LEAVE_S = 20.0
 _SETTLE_S = 60.0
+_ENDS = 3
+"""So often may etcd end after a start: one that cannot read its data ends every time."""
 
 
 class EtcdProblem(Exception):
@@ -275,6 +277,9 @@ class Etcd(Passing):
                 why = str(health)
             except (EtcdProblem, msgspec.DecodeError) as err:
                 why = str(err)
+                status = (await self._services.status([ETCD])).get(ETCD)
+                if status is not None and status.restarts >= _ENDS:
+                    return f"etcd ends again and again ({status.why or why}); see its log on this node"
             there = 1 + await self._count(settings)
             if 2 * there <= len(settings.clients):
                 return None
@@ -326,11 +331,13 @@ class Etcd(Passing):
         self._wipe(settings)
         _unlink(self._memory)
         _unlink(self._root.place(_JOIN))
-        place = self._root.place(_DROP_IN)
-        if os.path.exists(place):
-            _unlink(place)
-            with contextlib.suppress(OSError):
-                os.removedirs(os.path.dirname(place))
+        for folder in unit.FOLDERS:
+            # Agents before put it into systemd's folder on every machine.
+            place = self._root.place(f"{folder}/{_DROP_IN}")
+            if os.path.exists(place):
+                _unlink(place)
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.dirname(place))
 
     # What etcd is asked
 
@@ -416,7 +423,7 @@ class Etcd(Passing):
         cluster = ",".join(f"{member.name or names.get(url, '')}={url}" for member in present for url in member.peers)
         lines = f"ETCD_INITIAL_CLUSTER_STATE=existing\nETCD_INITIAL_CLUSTER={cluster}\n"
         self._put(_JOIN, lines)
-        self._put(_DROP_IN, f"[Service]\nEnvironmentFile=-{_JOIN}\n")
+        self._put(f"{unit.transient(self._root)}/{_DROP_IN}", f"[Service]\nEnvironmentFile=-{_JOIN}\n")
         await self._services.reload_units()
 
     def _put(self, path: str, content: str) -> None:

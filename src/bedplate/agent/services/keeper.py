@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 _TERM, _HUP, _CHLD, _KILL, _CONT = 15, 1, 17, 9, 18
 _CLEAN_SIGNALS = (1, 2, 13, 15)
+_EXITED, _KILLED = "exit code", "killed by signal"
 _LONGEST_WAIT_S = 60.0
 _STEADY_S = 60.0
 _LOG_LOOK_S = 60.0
 _BUSY = 75
+_CREDENTIALS = 12
+"""Bytes that the kernel says about a sender: process, user, group."""
 
 
 class Stopped(Exception):
@@ -46,6 +49,7 @@ class Keeper:
         self.main = 0
         self.ended: dict[int, int] = {}
         self.is_stopping = False
+        self.is_told_to_stop = False
         self.wants_reload = False
         self.restarts = 0
         self.reloads = 0
@@ -67,12 +71,13 @@ class Keeper:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if number in (_TERM, 2):
-            self.is_stopping = True
+            self.is_stopping = self.is_told_to_stop = True
         elif number == _HUP:
             self.wants_reload = True
 
     def has_to_stop(self) -> bool:
-        return self.is_stopping
+        """Whether it was ever told to: `is_stopping` only cuts short what is waited for."""
+        return self.is_told_to_stop
 
     def _listen(self) -> None:
         import socket
@@ -83,6 +88,7 @@ class Keeper:
         except FileNotFoundError:
             pass
         self.notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.notices.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         here = os.getcwd()
         # A path of a socket is at most 107 bytes long; a name has no such trouble.
         os.chdir(self.folder)
@@ -110,18 +116,31 @@ class Keeper:
             self._rotate()
 
     def _heard(self) -> None:
+        import socket
+
         try:
             while True:
-                for line in self.notices.recv(8192).decode(errors="replace").splitlines():
+                # No room for descriptors: the kernel closes what is sent with a message.
+                message, about, _, _ = self.notices.recvmsg(8192, socket.CMSG_SPACE(_CREDENTIALS))
+                pid, uid = (int.from_bytes(about[0][2][at : at + 4], sys.byteorder) for at in (0, 4))
+                if not self._is_own(pid, uid):
+                    continue
+                for line in message.decode(errors="replace").splitlines():
                     key, _, value = line.partition("=")
                     if key == "READY" and value == "1":
                         self.is_ready = True
-                    elif key == "MAINPID" and value.isdecimal():
+                    elif key == "MAINPID" and value.isdecimal() and int(value) in descendants():
+                        # Whatever it calls its own is killed in the end.
                         self.main = int(value)
                     elif key == "STATUS":
                         self.status_text = value
         except BlockingIOError:
             pass
+
+    def _is_own(self, pid: int, uid: int) -> bool:
+        """Whether the service says it: any user of the machine can send to the socket."""
+        user = self.spec["uid"]
+        return uid in (0, os.geteuid() if user is None else user) or pid in descendants()
 
     def _reap(self) -> None:
         while True:
@@ -179,7 +198,8 @@ class Keeper:
                 os.close(report)
                 self._become(words, environ)
             except OSError as err:
-                os.write(tell, f"{err.errno or 0} {words[0]}".encode())
+                what = err.filename if err.filename in (spec["folder"], spec["log"]) else words[0]
+                os.write(tell, f"{err.errno or 0} {what}".encode())
             except BaseException:
                 os.write(tell, f"0 {words[0]}".encode())
             os._exit(203)
@@ -389,7 +409,7 @@ class Keeper:
 
     def live(self) -> int:
         """Until it is to stop, or ends for good: the exit code of the keeper."""
-        spec, wait_s = self.spec, self.spec["restart_s"]
+        spec, wait_s = self.spec, -1.0
         why: str | None
         while True:
             began_s = time.monotonic()
@@ -410,10 +430,13 @@ class Keeper:
             is_good = why == ""
             # What a service leaves behind when its main process ends goes with it.
             self.stop()
-            if not restarts(spec["restart"], is_good):
+            if self.has_to_stop():
+                self.tell("stopped")
+                return 0
+            if not restarts(spec["restart"], why):
                 self.tell("stopped" if is_good else "failed", why or "it ended")
                 return 0 if is_good else 1
-            wait_s = spec["restart_s"] if time.monotonic() - began_s > _STEADY_S else wait_s
+            wait_s = pause(wait_s, spec["restart_s"], time.monotonic() - began_s)
             self.restarts += 1
             self.tell("waiting", why or "it ended")
             end_s = time.monotonic() + wait_s
@@ -422,7 +445,6 @@ class Keeper:
                 if self.has_to_stop():
                     self.tell("stopped")
                     return 0
-            wait_s = min(max(wait_s, 0.1) * 2, _LONGEST_WAIT_S)
 
     def _until_end(self) -> str | None:
         """Wait for the main process: None when the service is to stop, empty for a good end, else why."""
@@ -463,15 +485,33 @@ class Keeper:
             pass
 
 
-def restarts(policy: str, is_good: bool) -> bool:
-    """Whether a service that ended by itself is started again."""
-    if policy in ("always", "on-success"):
-        return policy == "always" or is_good
-    return policy in ("on-failure", "on-abnormal", "on-abort", "on-watchdog") and not is_good
+def restarts(policy: str, why: str) -> bool:
+    """Whether a service that ended by itself is started again; `why` is empty for a good end."""
+    match policy:
+        case "always":
+            return True
+        case "on-success":
+            return not why
+        case "on-failure":
+            return bool(why)
+        case "on-abnormal":
+            return bool(why) and _EXITED not in why
+        case "on-abort":
+            return _KILLED in why
+    # Nobody watches for signs of life here: on-watchdog never comes true.
+    return False
+
+
+def pause(before_s: float, first_s: float, lasted_s: float) -> float:
+    """How long the next start waits: the unit's own span at first (`before_s` is below zero) and after a run that
+    lasted, else twice as long as before the last one."""
+    if before_s < 0 or lasted_s > _STEADY_S:
+        return first_s
+    return min(max(before_s, 0.1) * 2, _LONGEST_WAIT_S)
 
 
 def outcome(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    return f"{_EXITED} {code}" if code >= 0 else f"{_KILLED} {-code}"
 
 
 def describe(err: OSError) -> str:

@@ -339,7 +339,8 @@ class Supervisor:
         path = loaded.working_directory.removeprefix("-")
         if not path or path == "~":
             return self._root.folder
-        below = self._root.place(f"{path.rstrip('/')}/.")[:-2] if path != "/" else self._root.folder
+        # As the folder of a file in it: a link in place of the folder is followed below the root, too.
+        below = os.path.dirname(self._root.place(f"{path}/file"))
         if loaded.working_directory.startswith("-") and not os.path.isdir(below):
             return self._root.folder
         return below

@@ -15,11 +15,24 @@ from typing import NamedTuple
 
 from bedplate.agent.files import FileProblem, Root
 
-__all__ = ["FOLDERS", "Command", "Unit", "UnitProblem", "environment_of", "load", "parse", "seconds", "split"]
+__all__ = [
+    "FOLDERS",
+    "Command",
+    "Unit",
+    "UnitProblem",
+    "environment_of",
+    "load",
+    "parse",
+    "seconds",
+    "split",
+    "transient",
+]
 
+_OWN, _SYSTEMDS = "/run/bedplate-agent/units", "/run/systemd/system"
 FOLDERS = (
     "/etc/systemd/system",
-    "/run/systemd/system",
+    _OWN,
+    _SYSTEMDS,
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
@@ -345,6 +358,12 @@ def environment(unit: Unit, read: Callable[[str], str | None]) -> dict[str, str]
         elif not text.startswith("-"):
             raise UnitProblem(f"{unit.name}.service: the environment file {path} does not exist")
     return variables
+
+
+def transient(root: Root) -> str:
+    """The folder for what is gone with the next start of the machine. That of systemd is made by systemd alone: all
+    programs, the agent too, take it for the sign that systemd runs the machine."""
+    return _SYSTEMDS if os.path.isdir(root.place(_SYSTEMDS)) else _OWN
 
 
 def load(root: Root, name: str) -> Unit | None:
