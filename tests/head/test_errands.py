@@ -75,6 +75,18 @@ async def test_an_agent_that_waits_gets_it_at_once_and_only_until_it_has_accepte
     ]
 
 
+async def test_what_is_asked_within_one_second_is_done_in_the_order_in_which_it_was_asked(
+    server: Served, client: HeadClient
+) -> None:
+    wanted = [f"image-{number}" for number in range(12)]
+    for image in wanted:
+        await client.ask_errand(["node001"], "pullimages", pull=headapi.Pull(images=[image]))
+    async with server.client("node001") as node:
+        state = await node.desired("node001")
+    assert state is not None
+    assert [errand.images for errand in state.state.errands] == [(image,) for image in wanted]
+
+
 async def test_a_node_speaks_for_its_own_errands_alone(server: Served, client: HeadClient) -> None:
     (asked,) = await client.ask_errand(["node002"], "off")
     async with server.client("node001") as node:

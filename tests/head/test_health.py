@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from tests.waiting import DEADLINE_S
 
-from bedplate.api.headapi import Action, Failure, Result
+from bedplate.api.headapi import Action, Failure, Result, System
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, parse_rfc3339
 from bedplate.head.health import NODES, SAMPLES, Health, Measured, news
@@ -208,3 +208,14 @@ async def test_who_listens_is_told_of_nodes_that_move_on_and_of_no_others(health
     await clock.advance(61)
     await health.record("node001")
     assert told == ["node001"] * 6
+
+
+async def test_what_a_node_says_of_its_machine_is_kept_until_it_says_something_else(health: Health) -> None:
+    assert health.node_state("node001").system is None
+    system = System(id="debian", version="12", packages="apt", reboot=True)
+    await health.record("node001", system=system)
+    await health.record("node001", applied=3)
+    assert health.node_state("node001").system == system
+    await health.record("node001", system=System(id="debian", version="12", packages="apt"))
+    state = health.node_state("node001")
+    assert state.system is not None and not state.system.reboot

@@ -13,7 +13,7 @@ from tests.ui.rest.serving import KEY
 from bedplate.head import wants as module
 from bedplate.head.desired import desired
 from bedplate.head.entities import SCHEMA
-from bedplate.head.service import Head
+from bedplate.head.service import Alone, Head
 from bedplate.head.session import Edit
 from bedplate.head.vault import Vault
 from bedplate.head.wants import Base, Wants
@@ -77,3 +77,27 @@ async def test_the_nodes_that_a_revision_makes_something_else_of(head: Head) -> 
     assert await wants.with_work(2) == []
     assert await wants.with_work(3) == ["node005", "node006"] == await wants.with_work(4)
     assert len(await wants.with_work(1)) == len(head.tree.mode("device"))
+
+
+async def test_a_service_of_head_nodes_runs_on_the_active_or_the_passive_one_as_it_says(head: Head) -> None:
+    session = head.session()
+    for name, word in (("ntpd", "ACTIVE"), ("mirror", "PASSIVE"), ("sshd", "ALWAYS")):
+        session.set(session.add(("device", "basecm10", "services"), name), "runif", word)
+        session.set(session.add(("device", "node001", "services"), name), "runif", word)
+    await commit_session(head, session)
+    wants, standing = Wants(head), Alone("basecm10", "")
+    head.standing = standing
+
+    def services(node: str = "basecm10") -> set[str]:
+        state = wants.state(node)
+        assert state.digest == wants.digest(node)
+        return {service.name for service in state.services} & {"ntpd", "mirror", "sshd"}
+
+    assert services() == {"ntpd", "sshd"}
+    before = wants.digest("basecm10")
+    standing.active_name = "other"
+    assert wants.digest("basecm10") != before
+    assert services() == {"mirror", "sshd"}
+    standing.active_name = ""
+    assert services() == {"mirror", "sshd"}, "nobody is known to be active: what ran goes on"
+    assert services("node001") == {"ntpd", "mirror", "sshd"}, "it says nothing about other nodes"

@@ -74,6 +74,21 @@ class Book(Generic[T]):
             finally:
                 await watch.aclose()
 
+    async def follow_with(self, adopt: Callable[[], Awaitable[None]]) -> None:
+        """The same, and adopt what is held whenever a record changes; runs until cancelled."""
+
+        async def keep_adopting() -> None:
+            moved = self._moved
+            while True:
+                await moved.wait()
+                # What changes while the rest is adopted is adopted, too.
+                moved = self._moved
+                await adopt()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.follow())
+            tasks.create_task(keep_adopting())
+
     def get(self, name: str) -> T | None:
         return self._held.get(name)
 

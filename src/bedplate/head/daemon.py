@@ -49,12 +49,14 @@ from bedplate.head.notices import Notices, keep_up
 from bedplate.head.records import OBJECTS
 from bedplate.head.render import RENDERERS
 from bedplate.head.revocations import REVOKED
+from bedplate.head.room import Room
 from bedplate.head.service import Alone, Head, NotActive, Standing
 from bedplate.head.setups import MakeSetups, Setups
 from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
 from bedplate.head.sittings import Sittings
 from bedplate.head.tokens import Tokens
+from bedplate.head.twins import Twins
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
 from bedplate.store.interface import Store
@@ -140,9 +142,11 @@ class Service:
     """The setup tool; None where nobody gave the daemon one."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
+    twins: Twins = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "intake", Intake(self.clock, self.limits.reports, self.limits.notices))
+        object.__setattr__(self, "twins", Twins(self.clock))
         object.__setattr__(
             self, "failures", Failures(self.notices, self.name, self.clock, longest_s=self.limits.slowed_s)
         )
@@ -257,6 +261,7 @@ class Daemon:
             clock=self._clock,
         )
         await clusters.open()
+        room = Room(parts.head, parts.notices, self._settings.name, clock=self._clock)
         runner = self._application(self._service(parts, access, standing, fleet, clusters))
         async with asyncio.TaskGroup() as tasks:
             background = [
@@ -268,6 +273,7 @@ class Daemon:
                 tasks.create_task(_persistently("fleet", fleet.run, self._clock)),
                 tasks.create_task(_persistently("kubernetes", nodes.run, self._clock)),
                 tasks.create_task(_persistently("clusters", clusters.run, self._clock)),
+                tasks.create_task(_persistently("room", room.run, self._clock)),
             ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))

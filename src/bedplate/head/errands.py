@@ -269,8 +269,9 @@ def _is_open(errand: ErrandState, now: datetime) -> bool:
     return errand.state == "waiting" and now < parse_rfc3339(errand.until)
 
 
-def _order(errand: ErrandState) -> tuple[str, str, str]:
-    return errand.asked, errand.node, errand.id
+def _order(errand: ErrandState) -> tuple[str, str]:
+    """Those of one second stay in the order in which they came."""
+    return errand.asked, errand.node
 
 
 def _asked(errand: ErrandState) -> str:

@@ -27,6 +27,7 @@ from bedplate.api.headapi import (
     NodeState,
     Result,
     Sample,
+    System,
 )
 from bedplate.api.states import State, Status
 from bedplate.api.states import health as all_checks
@@ -65,7 +66,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node last told: when, which revision it has applied (`digest`: that desired state's), its checks, what it
-    could not do for the revision that it `tried`, and the version of its agent."""
+    could not do for the revision that it `tried`, the version of its agent, and what it says of its machine."""
 
     heard: str
     applied: int = 0
@@ -74,6 +75,7 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: tuple[str, ...] = ()
     tried: int = 0
     version: str = ""
+    system: System | None = None
 
 
 class Measured(NamedTuple):
@@ -161,6 +163,7 @@ class Health:
             checks=checks,
             health=all_checks(check.status for check in checks),
             version=condition.version,
+            system=condition.system,
         )
 
     async def node_health(self, node: str, check: str = "") -> NodeHealth:
@@ -221,6 +224,7 @@ class Health:
         tried: int = 0,
         version: str = "",
         checks: Collection[str] | None = None,
+        system: System | None = None,
     ) -> list[Measured]:
         """Keep what a node reported; what it measured, in order. Of checks that are none of `checks`, all that the node
         runs, nothing is kept. Raises `Invalid` for a node with too many checks."""
@@ -243,6 +247,8 @@ class Health:
                 condition = msgspec.structs.replace(condition, failures=(), tried=0)
             if version:
                 condition = msgspec.structs.replace(condition, version=version)
+            if system is not None:
+                condition = msgspec.structs.replace(condition, system=system)
             ops: list[Op] = [Put(NODES + node, msgspec.json.encode(condition))]
             for result in measured:
                 slot = f"{SAMPLES}{node}/{result.check}/{result.sample.count % self._kept:05d}"

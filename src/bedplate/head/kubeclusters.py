@@ -10,18 +10,41 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from bedplate.core import errors
+from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.head.service import Head
 
-__all__ = ["FOLDER", "Follower", "KubeClusters", "file_of"]
+if TYPE_CHECKING:
+    from bedplate.kube.client import Client
+
+__all__ = ["FOLDER", "Follower", "KubeClusters", "file_of", "until_served"]
 
 _LOG = get_logger("head.kubernetes")
 FOLDER = "kubernetes"
 _LOOK_S = 5.0
+_ANSWER_S = 10.0
+
+
+async def until_served(client: Client, clock: Clock, tell: Callable[[str], None] = lambda why: None) -> None:
+    """Return once the API server of a cluster answers; `tell` is called with why it does not. A cluster that is being
+    made has its kubeconfig long before an API server: whoever lists at once waits longer and longer after each failure,
+    and is still waiting when there is one."""
+    pace = Backoff(first_s=0.5, cap_s=2.0, jitter=0.2)
+    while True:
+        try:
+            await client.request("GET", "/readyz", accept="text/plain", timeout_s=_ANSWER_S)
+        except errors.Unavailable as err:
+            tell(str(err))
+            await clock.sleep(pace.next())
+        except errors.BedplateError:
+            # Whatever it refuses, it answers.
+            return
+        else:
+            return
 
 
 class Follower(Protocol):

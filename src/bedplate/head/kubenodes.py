@@ -24,7 +24,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head import resolve
 from bedplate.head.affected import affected
 from bedplate.head.entities.roles import KubeletRole
-from bedplate.head.kubeclusters import FOLDER, KubeClusters, file_of
+from bedplate.head.kubeclusters import FOLDER, KubeClusters, file_of, until_served
 from bedplate.head.plan import touched_between
 from bedplate.head.service import Head
 from bedplate.head.wants import Wants
@@ -157,6 +157,7 @@ class _Cluster:
 
         settings = config.load(file, environ={}).with_user_agent(MANAGER).with_rate(_QPS, 2 * round(_QPS))
         async with Client(settings) as client:
+            await until_served(client, self._clock)
             manager = Manager(client, time=self._clock)
             self._nodes = nodes = manager.cache(NODES)
 

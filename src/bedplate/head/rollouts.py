@@ -69,14 +69,7 @@ class Rollouts:
 
     async def follow(self) -> None:
         """Do so whenever another head node moves it on; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.book.follow())
-            tasks.create_task(self._keep_adopting())
-
-    async def _keep_adopting(self) -> None:
-        while True:
-            await self.book.moved()
-            await self._adopt()
+        await self.book.follow_with(self._adopt)
 
     async def _adopt(self) -> None:
         rollout, base = self.current, self._wants.base

@@ -48,7 +48,8 @@ class Wants:
         self._with_work: dict[int, list[str]] = {}
         self._leaving: Mapping[str, Base] = {}
         self._base: Base | None = None
-        self._last: tuple[Tree, Desired] | None = None
+        self._last: tuple[Tree, str, Desired] | None = None
+        self._active = ""
 
     @property
     def base(self) -> Base | None:
@@ -105,10 +106,23 @@ class Wants:
 
     def _made(self, tree: Tree, node: str, revision: int) -> Desired:
         """The state; who asks for its digest first gets it without its being made again."""
-        last = self._last
-        if last is None or last[0] is not tree or last[1].node != node or last[1].revision != revision:
-            last = self._last = tree, desired(tree, node, revision)
-        return last[1]
+        last, active = self._last, self._active_head()
+        is_known = last is not None and last[0] is tree and last[1] == active
+        if last is None or not is_known or last[2].node != node or last[2].revision != revision:
+            last = self._last = tree, active, _standing(desired(tree, node, revision), tree, active)
+        return last[2]
+
+    def _active_head(self) -> str:
+        """The name of the active head; the last one while nobody is known to be. What is known of head nodes does not
+        hold any more when it is another one."""
+        active = self._head.standing.active_name or self._active
+        if active != self._active:
+            self._active = active
+            for name, node in self._head.tree.mode("device").items():
+                if node.type == "HeadNode":
+                    self._digests.pop(name, None)
+                    self._held.pop(name, None)
+        return active
 
     def etag(self, node: str) -> str:
         """What a poll of the node compares; no state is made for it while its digest is known."""
@@ -123,6 +137,7 @@ class Wants:
 
     def _known(self, node: str) -> str | None:
         """The digest, where no revision can have changed it since it was made."""
+        self._active_head()
         base = self.base_of(node)
         if base is not None:
             revision, digest = self._held.get(node, (0, ""))
@@ -155,6 +170,15 @@ class Wants:
             if len(self._with_work) > _REMEMBERED:
                 del self._with_work[next(iter(self._with_work))]
         return known
+
+
+def _standing(state: Desired, tree: Tree, active: str) -> Desired:
+    """The state of a head node without the services that are for the other one of active and passive. Pure."""
+    if tree.get(("device", state.node)).type != "HeadNode" or not active:
+        return state
+    word = "ACTIVE" if state.node == active else "PASSIVE"
+    services = tuple(service for service in state.services if service.run_if in ("ALWAYS", word))
+    return state if services == state.services else msgspec.structs.replace(state, services=services)
 
 
 async def changed(before: Tree, after: Tree) -> list[str]:

@@ -186,7 +186,8 @@ NAMES = sorted(file.stem for file in Path(defaults.__file__).parent.glob("*.yaml
 @pytest.mark.parametrize("name", NAMES)
 async def test_api_servers_take_the_manifests(client: Client, name: str) -> None:
     """As a trial: nothing is made."""
-    for namespace in ("kubernetes-dashboard", "ingress-controller", "cm", "cloudlycke-lb", "ceph-csi-rbd"):
+    own = ("cm-jupyter-kernel-operator-system", "cm-permissions", "cmkpm-system")
+    for namespace in ("kubernetes-dashboard", "ingress-controller", "cm", "cloudlycke-lb", "ceph-csi-rbd", *own):
         with contextlib.suppress(errors.AlreadyExists):
             await client.create(NAMESPACES, {"metadata": {"name": namespace}})
     applier = Applier(client, Kinds(client), Key("system", name), lambda: None, SystemClock())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.head.applications import planning
-from bedplate.head.applications.manifests import Manifest
+from bedplate.head.applications.manifests import Manifest, read
 from bedplate.head.applications.planning import Key, Wanted, plan
 from bedplate.head.applications.records import Item
 from bedplate.head.objects import Obj
@@ -64,7 +65,10 @@ def test_every_object_is_applied_by_exactly_one_application(site: dict[Key, Want
     claims = [one.claim for made in plans.values() for one in (*made.first, *made.rest)]
     assert sorted(claims) == sorted({one.claim for wanted in site.values() for one in wanted.objects})
     for key, made in plans.items():
-        assert len(made.first) + len(made.rest) + len(made.refused) == len(site[key].objects)
+        shared = [one for one in site[key].objects if one.kind == "Namespace" and one not in made.first]
+        refused = [one for one, _ in made.refused]
+        shared = [one for one in shared if one not in refused]
+        assert len(made.first) + len(made.rest) + len(made.refused) + len(shared) == len(site[key].objects)
         assert all(other < key for _, other in made.refused)
 
 
@@ -110,3 +114,28 @@ def test_item_184_an_application_is_enabled_where_it_and_its_group_are() -> None
         for application in (True, False):
             assert bool(planning.wanted(cluster(group, application))) is (group and application)
             assert planning.keys(cluster(group, application)) == [Key("g", "p")]
+
+
+def namespace(name: str, **metadata: object) -> Wanted:
+    return Wanted(
+        read(yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}))
+    )
+
+
+def test_a_namespace_may_be_in_several_applications_that_say_the_same_of_it() -> None:
+    one, two = Key("system", "a"), Key("system", "b")
+    site = {one: namespace("cm"), two: namespace("cm")}
+    assert plan(one, site, ()).first and not plan(two, site, ()).first
+    assert plan(two, site, ()).refused == ()
+    # The second one takes it over when the first one is switched off: it is not deleted meanwhile.
+    recorded = Item("", "Namespace", "", "cm")
+    assert plan(one, {two: site[two]}, (recorded,)).delete == ()
+    assert plan(two, {two: site[two]}, ()).first
+    other = {one: site[one], two: namespace("cm", labels={"a": "b"})}
+    assert [str(each) for each, _ in plan(two, other, ()).refused] == ["Namespace cm"]
+
+
+def test_the_label_that_every_server_gives_a_namespace_makes_no_difference() -> None:
+    one, two = Key("system", "a"), Key("system", "b")
+    site = {one: namespace("cm"), two: namespace("cm", labels={"kubernetes.io/metadata.name": "cm"})}
+    assert plan(one, site, ()).refused == plan(two, site, ()).refused == ()

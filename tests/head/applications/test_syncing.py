@@ -133,6 +133,8 @@ async def test_an_object_of_two_applications_belongs_to_the_first(site: Site, na
     state = await site.reaches("two", "failed")
     assert state.failures[0].reason == f"it is also in application {namespace}/one, which comes first"
     await until(site.there("b", namespace))
+    # Neither of them waits for the other.
+    await site.reaches("one", "applied")
     assert await at_once(site.there("a", namespace, x="1"))
 
 

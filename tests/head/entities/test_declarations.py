@@ -10,7 +10,7 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.entities.nodes import EDIT_PATHS, EDITS
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.schema.entity import Entity
+from bedplate.head.schema.entity import Entity, Field
 from bedplate.head.schema.tables import describe
 
 
@@ -236,3 +236,16 @@ def test_a_path_that_edits_by_hand_are_told_of_has_no_blank_by_anybodys_rules(bl
     assert EDIT_PATHS.decode([f"/etc/motd={EDITS[0]}"]) == (f"/etc/motd={EDITS[0]}",)
     with pytest.raises(ValueError, match=r"path|control"):
         EDIT_PATHS.decode([f"/etc/a{blank}b={EDITS[0]}"])
+
+
+@pytest.mark.parametrize("type_name", sorted(SCHEMA.types))
+def test_an_empty_text_in_a_list_is_judged_and_never_an_error_of_the_head(type_name: str) -> None:
+    """REST takes lists as they are; in the shell such a list cannot be typed."""
+    entity = SCHEMA.types[type_name]
+    for row in entity.rows:
+        if isinstance(row, Field) and row.kind.multiple:
+            obj = Obj(type_name, "x", {row.attribute: ("",)})
+            assert all(isinstance(problem, str) for problem in entity.problems(obj, lambda mode, key: None))
+    if type_name == "KubernetesUser":
+        obj = Obj(type_name, "x", {"gids": ("",)})
+        assert "gids: must be numbers of groups, not an empty text" in entity.problems(obj, lambda mode, key: None)

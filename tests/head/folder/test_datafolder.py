@@ -239,6 +239,14 @@ def test_what_is_no_folder_of_a_head_is_said_so(tmp_path: Path) -> None:
     assert "is not a data folder of a head" in refused.stderr and "head init" in refused.stderr
 
 
+def test_the_folder_around_that_of_a_head_names_it(tmp_path: Path) -> None:
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head/head.yaml").touch()
+    with pytest.raises(errors.NotFound) as refused:
+        Folder.find(tmp_path)
+    assert refused.value.hint == f"there is one in it: --data {tmp_path / 'head'}"
+
+
 def test_damaged_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "head.yaml").write_text("name: [")
     with pytest.raises(errors.Invalid, match=r"head\.yaml cannot be read"):

@@ -188,6 +188,28 @@ async def test_item_173_what_a_start_of_the_machine_does(
     assert "next_install_mode" not in server.head.tree.get(("device", "node001")).values, "it is cleared"
 
 
+async def test_item_89_a_member_of_etcd_is_a_data_node_without_anybody_saying_so(
+    server: Served, client: HeadClient
+) -> None:
+    await client.act_on_image("default-image", ImageAction(action="adopt"))
+    session = server.head.session()
+    session.add(("etcd",), "kube-x")
+    session.set(("etcd", "kube-x"), "authority", "generate")
+    session.add(("device", "node001", "roles"), "etcd::host")
+    session.set(("device", "node001", "roles", "Etcd::Host"), "etcdcluster", "kube-x")
+    session.set(("device", "node001"), "installmode", "FULL")
+    await commit_session(server.head, session)
+    tree = server.head.tree
+    with pytest.raises(errors.Invalid, match="a data node: a full installation would wipe its data"):
+        decide(tree, "node001", "imageupdate", Transfer(write=True, full=True))
+    assert not decide(tree, "node001", "imageupdate", WRITE).is_deleting
+    async with server.client("node001") as node:
+        await node.report("node001", booted=True)
+    (errand,) = await client.errands(["node001"])
+    assert (errand.mode, errand.delete, errand.confirmed) == ("sync", False, False)
+    assert any("is a data node: it is not wiped (FULL)" in notice.text for notice in server.notices.latest(100))
+
+
 async def test_a_start_of_a_machine_whose_image_has_no_tree_changes_nothing(server: Served, client: HeadClient) -> None:
     async with server.client("node001") as node:
         await node.report("node001", booted=True)

@@ -12,7 +12,9 @@ from tests.head.render import rooms
 
 from bedplate.api.steps import Step, carry_out, notice, steps
 from bedplate.head.desired import desired
+from bedplate.head.entities.roles import GenericRoleEnvironment
 from bedplate.head.explain import explain
+from bedplate.head.objects import Obj, Secret
 from bedplate.head.render import RENDERERS, generic
 from bedplate.head.session import Session
 
@@ -129,6 +131,35 @@ def test_item_126_containers_data_is_kept_even_without_a_snippet(session: Sessio
         "sync:/var/lib/containerd",
         "update:/var/lib/containerd",
     ]
+
+
+def test_a_file_with_a_secret_variable_is_secret_and_no_other(session: Session) -> None:
+    login = session.add((*rooms.CONTAINERD, "environments"), "login")
+    session.set(login, "secretvalue", "hunter2")
+    session.set(CRI, "content", 'a = "${login}"\n')
+    file = rooms.file_of(session.tree, NODE, CRI_PATH)
+    assert (file.content, file.secret) == ('a = "hunter2"\n', True)
+    assert not rooms.file_of(session.tree, NODE, generic.CONTAINERD_CONF).secret
+    assert not desired(session.tree, NODE).warnings
+    session.set(login, "nodeenvironment", "yes")
+    assert "hunter2" not in str(desired(session.tree, NODE).environment)
+    entry = Obj("GenericRoleEnvironment", "login", {"secret_value": Secret("a"), "node_environment": True})
+    assert "cannot be exported" in GenericRoleEnvironment.problems(entry, None)[0]  # type: ignore[arg-type]
+
+
+def test_nodes_with_the_runtime_of_nvidia_get_its_toolkit(session: Session) -> None:
+    nvidia = (*rooms.CONTAINERD, "configurations", "nvidia-cri")
+    assert "cm-nvidia-container-toolkit" in desired(session.tree, NODE).packages
+    session.set(nvidia, "disabled", "yes")
+    assert "cm-nvidia-container-toolkit" not in desired(session.tree, NODE).packages
+
+
+def test_a_drop_in_that_repeats_the_one_before_it_is_read_as_meant(session: Session) -> None:
+    nvidia = (*rooms.CONTAINERD, "configurations", "nvidia-cri")
+    own = rooms.file_of(session.tree, NODE, CRI_PATH).content
+    table = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "io.containerd.runc.v2"\n'
+    session.set(nvidia, "content", own + table)
+    assert not desired(session.tree, NODE).warnings
 
 
 def test_any_generic_role_renders_its_files(session: Session) -> None:

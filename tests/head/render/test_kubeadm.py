@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -52,10 +54,28 @@ def test_control_plane_nodes_can_begin_and_join_and_workers_join(tree: Tree) -> 
     assert kubeadm.INIT not in worker
     plane, plain = json.loads(first[kubeadm.JOIN].content), json.loads(worker[kubeadm.JOIN].content)
     assert "controlPlane" in plane and "controlPlane" not in plain
-    discovery = plain["discovery"]["bootstrapToken"]
-    assert discovery["apiServerEndpoint"] == "127.0.0.1:10443"
-    assert discovery["token"] == init["bootstrapTokens"][0]["token"] == kubeadm.bootstrap_token("ab" * 32, "default")
-    assert discovery["caCertHashes"][0].startswith("sha256:")
+    discovery = plain["discovery"]
+    token = kubeadm.bootstrap_token("ab" * 32, "default")
+    assert discovery["tlsBootstrapToken"] == init["bootstrapTokens"][0]["token"] == token
+    assert discovery["file"] == {"kubeConfigPath": kubeadm.DISCOVERY}
+    for node in (first, worker):
+        known = yaml.safe_load(node[kubeadm.DISCOVERY].content)
+        (cluster,) = known["clusters"]
+        assert cluster["cluster"]["server"] == "https://127.0.0.1:10443"
+        assert base64.b64decode(cluster["cluster"]["certificate-authority-data"]) == _CA.certificate
+        # What kubeadm takes without a user: a cluster without a name, and no context.
+        assert cluster["name"] == "" and not {"users", "contexts", "current-context"} & set(known)
+
+
+@pytest.mark.parametrize(("version", "pulls"), [("1.30.9", {}), ("1.31.0", {"imagePullSerial": False})])
+def test_kubeadm_pulls_images_at_once_where_it_can(tree: Tree, version: str, pulls: dict[str, bool]) -> None:
+    cluster = tree.get(("kubernetes", "default")).with_value("version", version)
+    found = files(tree.with_objects([("kubernetes", "default", cluster)]), "node001")
+    for registration in (
+        next(yaml.safe_load_all(found[kubeadm.INIT].content))["nodeRegistration"],
+        json.loads(found[kubeadm.JOIN].content)["nodeRegistration"],
+    ):
+        assert {name: value for name, value in registration.items() if name == "imagePullSerial"} == pulls
 
 
 def test_item_91_secrets_are_the_nodes_own_and_reach_control_plane_nodes_alone(tree: Tree) -> None:
@@ -84,6 +104,9 @@ def test_item_96_each_node_has_its_bridge_and_routes_to_the_others(tree: Tree) -
     script = own["/etc/kubernetes/pod-network.sh"].content
     assert "172.29.1.0/24 via 10.141.0.1\n" in script
     assert "172.29.4.0/24" not in script
+    # Nodes see who asks; to any other machine of the internal network, the head too, a pod is its node.
+    (inside,) = re.findall(r"daddr != \{ (.*) \} masquerade", script)
+    assert inside.split(", ") == ["172.29.0.0/16", *(f"10.141.0.{number}" for number in range(1, len(_RANGES) + 1))]
     assert "nftables" in desired(tree, "node004").packages
 
 

@@ -13,11 +13,13 @@ from bedplate.api.headapi import NAME
 from bedplate.core import errors
 from bedplate.head.entities import SCHEMA
 from bedplate.head.schema import codec
-from bedplate.head.schema.entity import Field
+from bedplate.head.schema.entity import Field, Key
 from bedplate.head.schema.kinds import Kind, Unfit
 
 FIELDS = {(name, field.attribute): field for name, entity in SCHEMA.types.items() for field in entity.fields}
-KINDS: list[Kind] = list(dict.fromkeys(field.kind for field in FIELDS.values()))
+KEYS = [row.kind for entity in SCHEMA.types.values() for row in entity.rows if isinstance(row, Key)]
+KINDS: list[Kind] = list(dict.fromkeys([*(field.kind for field in FIELDS.values()), *KEYS]))
+CONTROLS = [*map(chr, range(0x20)), "\x7f", "\x85", "\xa0", "\u2028", "\ufeff"]
 TEXTS = st.one_of(
     st.text(max_size=12),
     st.text("0123456789abcdefgzAF.:/$-_ =\n\x01\x7f\x85\ufeff ²", max_size=14),
@@ -62,17 +64,40 @@ def takes(kind: Kind, data: Any) -> bool:
     return True
 
 
+def shaped(schema: dict[str, Any]) -> list[st.SearchStrategy[Any]]:
+    """Values made after a schema, also after that of a list's items: what is made blindly seldom matches a pattern."""
+    if "items" in schema:
+        return [st.lists(items, max_size=3) for items in shaped(schema["items"])]
+    matching = [st.from_regex(schema["pattern"])] if "pattern" in schema else []
+    return [*matching, *([st.sampled_from(schema["enum"])] if "enum" in schema else [])]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_kind_takes_what_its_schema_says(kind: Kind) -> None:
     schema = kind.json_schema()
     validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
-    shaped = [st.from_regex(schema["pattern"])] if "pattern" in schema else []
-    chosen = [st.sampled_from(schema["enum"])] if "enum" in schema else []
 
     @settings(max_examples=60, deadline=None)
-    @given(st.one_of(JSON, *shaped, *chosen))
+    @given(st.one_of(JSON, *shaped(schema)))
     def check(data: Any) -> None:
         assert validator.is_valid(data) == takes(kind, data), data
+
+    check()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kind_and_its_schema_agree_about_control_characters(kind: Kind) -> None:
+    """Each of them before, in and behind texts of the right form: a pattern alone may let one through."""
+    schema = kind.json_schema()
+    validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.one_of(TEXTS, *shaped(schema.get("items", schema))), st.integers(0, 14))
+    def check(text: Any, place: int) -> None:
+        for letter in CONTROLS:
+            for spoilt in (letter + str(text), str(text)[:place] + letter + str(text)[place:], str(text) + letter):
+                data = [spoilt] if kind.multiple else spoilt
+                assert validator.is_valid(data) == takes(kind, data), data
 
     check()
 

@@ -2,7 +2,8 @@
 
 In: the applications of a cluster as the tree has them, and what is recorded of one. Out: a `Plan`. Pure.
 
-An object belongs to one application: where two have it, to the first by group and name. What left the manifests of one
+An object belongs to one application: where two have it, to the first by group and name. Only a namespace may be in
+several, as long as all say the same of it. What left the manifests of one
 application and is in another one's now is handed over, never deleted. Objects others need come first; they are deleted
 in the reverse order.
 """
@@ -10,7 +11,7 @@ in the reverse order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bedplate.core import errors
 from bedplate.head.applications import manifests
@@ -107,7 +108,11 @@ def plan(key: Key, applications: Mapping[Key, Wanted], recorded: Iterable[Item])
     table = owners(applications)
     own = applications.get(key, Wanted(()))
     mine = sorted((m for m in own.objects if table[m.claim] == key), key=lambda m: rank(m.group, m.kind))
-    refused = tuple((m, table[m.claim]) for m in own.objects if table[m.claim] != key)
+    refused = tuple(
+        (m, table[m.claim])
+        for m in own.objects
+        if table[m.claim] != key and not _is_shared(m, applications[table[m.claim]])
+    )
     left = [item for item in recorded if table.get(item.claim) != key]
     # Of a text that cannot be read nobody knows what it no longer has.
     gone = [item for item in left if item.claim not in table] if not own.problems else []
@@ -118,6 +123,20 @@ def plan(key: Key, applications: Mapping[Key, Wanted], recorded: Iterable[Item])
         tuple(sorted(gone, key=lambda item: rank(item.group, item.kind))[::-1]),
         tuple(item for item in left if item.claim in table),
     )
+
+
+def _is_shared(manifest: Manifest, owner: Wanted) -> bool:
+    """Whether it is a namespace that the application it belongs to has just the same."""
+    is_namespace = (manifest.group, manifest.kind) == ("", "Namespace")
+    same = (m for m in owner.objects if m.claim == manifest.claim)
+    return is_namespace and any(_labelled(m.body) == _labelled(manifest.body) for m in same)
+
+
+def _labelled(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """With the label that every server gives it, whether it is written down or not."""
+    metadata = namespace.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name")}
+    return {**namespace, "metadata": {**metadata, "labels": labels}}
 
 
 def is_first(group: str, kind: str) -> bool:

@@ -29,6 +29,7 @@ from bedplate.head.applications.records import Application, Item, name_of
 from bedplate.head.applications.reporting import told
 from bedplate.head.applications.watching import Watches, has_drifted
 from bedplate.head.book import Book
+from bedplate.head.kubeclusters import until_served
 from bedplate.head.notices import Notices, stamp
 from bedplate.head.objects import Obj
 from bedplate.head.service import Head
@@ -88,6 +89,7 @@ class Sync:
         try:
             settings = config.load(file, environ={}).with_user_agent("bedplate-head").with_rate(_QPS, 2 * round(_QPS))
             async with Client(settings) as client:
+                await until_served(client, self._clock, self._away)
                 self._place = (await client.get(NAMESPACES, "kube-system")).metadata.uid
                 self._client, self._served = client, Kinds(client)
                 self._watches = Watches(client, self._clock, self._changed)
@@ -100,6 +102,9 @@ class Sync:
         except errors.BedplateError as err:
             self.trouble = str(err)
             raise
+
+    def _away(self, why: str) -> None:
+        self.trouble = why
 
     # What there is to do
 

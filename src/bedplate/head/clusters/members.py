@@ -8,7 +8,6 @@ as it is up: one that was off while its cluster was removed cleans itself when i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Final
@@ -85,14 +84,7 @@ class Members:
 
     async def follow(self) -> None:
         """Do so whenever another head node changes one; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.book.follow())
-            tasks.create_task(self._keep_adopting())
-
-    async def _keep_adopting(self) -> None:
-        while True:
-            await self.book.moved()
-            await self._adopt()
+        await self.book.follow_with(self._adopt)
 
     def _changed(self, node: str) -> None:
         self._is_stale = True

@@ -51,7 +51,12 @@ class Service(Entity):
 
     revision = Field("Revision", Text(), doc="a free remark")
     service = Key("Service", doc="the service's name")
-    run_if = Field("Run if", Choice(("ALWAYS", "ACTIVE", "PASSIVE")), "ALWAYS", doc="the head node it runs on")
+    run_if = Field(
+        "Run if",
+        Choice(("ALWAYS", "ACTIVE", "PASSIVE")),
+        "ALWAYS",
+        doc="of several head nodes, those it runs on; other nodes always run it",
+    )
     monitored = Field("Monitored", Bool(), True, doc="monitor whether it runs")
     autostart = Field("Autostart", Bool(), True, doc="restart it when it has stopped")
     timeout = Field("Timeout", Integer(-1), -1, doc="seconds a start may take; -1: no limit")

@@ -30,7 +30,7 @@ _USER = Text(
     "a user name (letters, digits, '-', '_' and '.', at most 63 of them, a letter or digit at both ends)",
 )
 _GID = Text(r"0|[1-9][0-9]{0,9}", "the number of a group")
-_PATH = Text(rf"{NO_PATHS}|/[^\n]*", f"an absolute path, or the word {NO_PATHS}")
+_PATH = Text(rf"{NO_PATHS}|/[^\x00-\x1f\x7f]*", f"an absolute path, or the word {NO_PATHS}")
 
 
 class UserNamespace(Named):
@@ -108,7 +108,9 @@ class KubernetesUser(Named):
         problems += [text for path in paths if path != NO_PATHS for text in check_path(path, "paths:")]
         gids = cls.gids.value(obj)
         assert isinstance(gids, tuple)
-        problems += [f"gids: {gid} is larger than {MAX_ID}" for gid in gids if int(gid) > MAX_ID]
+        problems += [f"gids: {gid} is larger than {MAX_ID}" for gid in gids if gid and int(gid) > MAX_ID]
+        # In a field of its own an empty text is none at all; in a list it would be a group without a number.
+        problems += ["gids: must be numbers of groups, not an empty text"] * ("" in gids)
         more = obj.below("more_namespaces")
         if cls.is_cluster_wide(obj):
             if more:

@@ -12,12 +12,13 @@ from bedplate.head.entities.base import FILE_MODE, OWNER, SERVICE_ACTION, Exclud
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.objects import Obj, Value
 from bedplate.head.schema.entity import Entity, Field, Group, Internal, Key, Look, Submode, TypeName
-from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, Path, Text, Unfit
+from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, Path, SecretText, Text, Unfit
 from bedplate.head.schema.ranges import ListOf, Reference
 
 __all__ = [
     "CONTAINERD_DROPINS",
     "MANIFESTS",
+    "NVIDIA_CRI",
     "ROLES",
     "CapiRole",
     "EtcdHostRole",
@@ -263,9 +264,20 @@ class GenericRoleEnvironment(Entity):
     name = Key(kind=Text(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))
     value = Field("Value", Text(), doc="what replaces $NAME")
     node_environment = Field("Node Environment", Bool(), False, doc="also export it to the node's environment")
+    secret_value = Field(
+        "Secret value", SecretText(), doc="a value that must not be seen, in place of Value; files with it are secret"
+    )
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        if cls.secret_value.value(obj) and cls.node_environment.value(obj):
+            return ["nodeenvironment: a secret value cannot be exported to the node's environment"]
+        return []
 
 
 CONTAINERD = "generic::containerd"
+NVIDIA_CRI = "nvidia-cri"
+"""The configuration with the runtime of NVIDIA; its nodes get the container toolkit."""
 CONTAINERD_DROPINS = "/cm/local/apps/containerd/var/etc/conf.d"
 _SERVICES = {CONTAINERD: ("containerd",)}
 _CRI = """\

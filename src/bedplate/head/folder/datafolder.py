@@ -118,9 +118,12 @@ class Folder:
         """Raises `NotFound` where there is no head's folder, `Invalid` for root where others may write it."""
         check_safe(path)
         if not (path / SETTINGS).is_file():
-            raise errors.NotFound(
-                f"{path} is not a data folder of a head", hint=f"bedplate head init --data {path} creates one"
+            within = path / "head"
+            is_within = (within / SETTINGS).is_file()
+            hint = (
+                f"there is one in it: --data {within}" if is_within else f"bedplate head init --data {path} creates one"
             )
+            raise errors.NotFound(f"{path} is not a data folder of a head", hint=hint)
         return cls(path)
 
     def file(self, name: str) -> Path:

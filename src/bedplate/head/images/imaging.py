@@ -24,17 +24,19 @@ from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.entities.nodes import PhysicalNode, SoftwareImage
 from bedplate.head.errands import Errands
+from bedplate.head.images.repositories import Mirror
 from bedplate.head.images.serving import Serving, Transfers
 from bedplate.head.images.trees import Condition
 from bedplate.head.notices import Notices
 from bedplate.head.policy import Identity
-from bedplate.head.resolve import inherited
+from bedplate.head.render import render
+from bedplate.head.resolve import inherited, resolve
 from bedplate.head.schema.ranges import compress, natural
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
 
-__all__ = ["Imaging", "Job", "decide", "image_of"]
+__all__ = ["Imaging", "Job", "decide", "has_data", "image_of"]
 
 _LOG = get_logger("head.images")
 _LASTS_S = 3600.0
@@ -68,11 +70,15 @@ def install_mode(tree: Tree, node: str) -> str:
     return str(value or "AUTO")
 
 
+def has_data(tree: Tree, node: str) -> bool:
+    """Whether wiping a node needs a confirmation: it is marked so, or one of its roles keeps data there, as etcd's."""
+    return render(tree, resolve(tree, node)).data_node is not None
+
+
 def decide(tree: Tree, node: str, kind: ErrandKind, transfer: Transfer) -> Job:
     """What a request means for a node. Raises `NotFound`, `Invalid`."""
     own = image_of(tree, node)
     is_named = node in transfer.confirm
-    is_data = bool(PhysicalNode.data_node.value(tree.get(("device", node))))
     if kind == "grabimage":
         if transfer.full:
             raise errors.Invalid("a grab is never full", hint="leave it out")
@@ -89,6 +95,7 @@ def decide(tree: Tree, node: str, kind: ErrandKind, transfer: Transfer) -> Job:
             f"the install mode of {node} is NOSYNC: its files are left alone",
             hint="clear installmode on the node, or set another one",
         )
+    is_data = has_data(tree, node)
     if transfer.full and transfer.write and not is_named:
         what = "a data node: a full installation would wipe its data" if is_data else "wiped by a full installation"
         raise errors.Invalid(f"{node} is {what}", hint=f"confirm it by name: --confirm {node}")
@@ -201,7 +208,8 @@ class Imaging:
 
     async def _bump(self, path: str, action: ImageAction, by: str) -> ImageResult:
         """Bring the repository of Kubernetes packages in a tree to a version, or tell what that would be."""
-        bump = await self.trees.bump(path, action.version, is_written=action.write, by=by)
+        mirror = Mirror(action.base, action.key, action.helm)
+        bump = await self.trees.bump(path, action.version, is_written=action.write, by=by, mirror=mirror)
         what = f"{bump.path} {'is' if action.write else 'would be'} that of {bump.version}"
         if not bump.path:
             what = f"{bump.version} has no repository for this system: programs are copied one by one"
@@ -271,7 +279,7 @@ class Imaging:
             image = image_of(tree, node)
             if self._condition(image).refusal:
                 return
-            is_data = bool(PhysicalNode.data_node.value(device))
+            is_data = has_data(tree, node)
             if mode == "FULL" and is_data:
                 await self._notices.add(
                     node, f"{node} is a data node: it is not wiped (FULL), and nothing is deleted", "warning"

@@ -41,7 +41,7 @@ _LAST = 4000
 # Not `iconv`: what converts letters would be loaded from the tree that rsync has locked itself into.
 _ALLOWED = (
     "a recursive links perms times owner group devices specials hard-links acls xattrs numeric-ids delete "
-    "delete-during delete-delay timeout log-format out-format info chmod"
+    "delete-during delete-delay timeout log-format out-format info chmod modify-window"
 )
 
 

@@ -220,7 +220,15 @@ class Trees:
             self._mark(place, condition.marker, f"{' '.join(command)[:200]} of {by}")
         return ran
 
-    async def bump(self, path: str, version: str, *, is_written: bool, by: str) -> repositories.Bump:
+    async def bump(
+        self,
+        path: str,
+        version: str,
+        *,
+        is_written: bool,
+        by: str,
+        mirror: repositories.Mirror = repositories.Mirror(),  # noqa: B008 - it is frozen
+    ) -> repositories.Bump:
         """Bring the repository of Kubernetes packages in a tree to a version. Raises `Invalid`, `Conflict`."""
         place, condition = self.place(path), self.condition(path)
         if condition.state != "ready":
@@ -232,10 +240,12 @@ class Trees:
             return root.read(name, follow=True).content[: 1 << 16].decode(errors="replace")
 
         files = {name: text(name) for name in repositories.paths()}
-        bump = repositories.bump(text(repositories.OS_RELEASE), files, version, os.uname().machine)
+        bump = repositories.bump(text(repositories.OS_RELEASE), files, version, os.uname().machine, mirror)
         if is_written and bump.path:
             async with self.changing(place, f"changed by {by}"):
-                root.write(bump.path, bump.content.encode(), Written(), folder_mode=0o755)
+                written = {**repositories.files(bump.family, bump.version, mirror), bump.path: bump.content}
+                for name, content in written.items():
+                    root.write(name, content.encode(), Written(), folder_mode=0o755)
                 self._mark(place, condition.marker, f"repository of {bump.version} by {by}")
         return bump
 

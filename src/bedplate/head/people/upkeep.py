@@ -263,7 +263,7 @@ class Upkeep:
         if present:
             await self._telling.tell(f"User {grant.user} has no rights {where} any more")
         states = [grants.state_of(change.before) for change in verdict.changes]
-        return "; ".join(one_line(each.message) for each in states if each.reason == permissions.STILL_BOUND)
+        return "; ".join(one_line(each.message) for each in states if each.reason in permissions.HELD)
 
     async def _record(self, user: str, more: set[str]) -> None:
         """Record objects before they are there."""

@@ -18,7 +18,7 @@ from bedplate.head.entities.nodes import Service as ServiceEntity
 from bedplate.head.entities.site import CHECK_ROLES, HealthCheck
 from bedplate.head.explain import Fact, Place, Renderer
 from bedplate.head.objects import Obj
-from bedplate.head.render import docker, etcd, firewall, generic, kubelet, proxy
+from bedplate.head.render import docker, etcd, firewall, generic, kubelet, presence, proxy
 from bedplate.head.render.values import Held, Part, Rendered
 from bedplate.head.resolve import Exclude, Given, Resolved, RoleGiven, Source
 from bedplate.head.tree import Tree
@@ -51,10 +51,11 @@ def render(tree: Tree, resolved: Resolved) -> Rendered:
     flags: dict[str, Held[Flag]] = {}
     taints: dict[str, Held[Taint]] = {}
     packages: dict[str, Source] = {}
+    provided = presence.provided(tree, resolved)
     for given, part in parts:
         flags.update((flag.name, Held(flag, given.source)) for flag in part.flags)
         taints.update((taint.text, Held(taint, given.source)) for taint in part.taints)
-        for package in part.packages:
+        for package in part.packages if given.role.key not in provided else ():
             packages.setdefault(package, given.source)
     return Rendered(
         files=files,

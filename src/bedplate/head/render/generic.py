@@ -1,8 +1,8 @@
 """Generic roles: files with variables, and the services that read them; containerd's main file besides.
 
 In: a tree, a resolved node and the role. Out: the role's configurations, their variables replaced by the role's
-environment. What is disabled is left unchanged. `generic::containerd` also gets the file that makes containerd
-read its drop-ins.
+environment; a file with a secret one is secret. What is disabled is left unchanged. `generic::containerd` also gets the
+file that makes containerd read its drop-ins, and with the runtime of NVIDIA its container toolkit.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bedplate.api.desired import ChangeAction, File
 from bedplate.head.entities.roles import (
     CONTAINERD_DROPINS,
+    NVIDIA_CRI,
     GenericRole,
     GenericRoleConfiguration,
     GenericRoleEnvironment,
 )
-from bedplate.head.objects import Obj
+from bedplate.head.objects import Obj, Secret
 from bedplate.head.render.text import filled, unknown
 from bedplate.head.render.values import Part
 from bedplate.head.resolve import Resolved, RoleGiven
@@ -33,6 +35,7 @@ version = 2
 imports = ["{CONTAINERD_DROPINS}/*.toml"]
 """
 _PACKAGES = {"generic::containerd": ("cm-containerd",)}
+_TOOLKIT = "cm-nvidia-container-toolkit"
 _KEPT = {"generic::containerd": ("/var/lib/containerd",)}
 _ACTIONS: Mapping[str, ChangeAction] = {"NONE": "NONE", "RESTART": "RESTART", "RELOAD": "RELOAD"}
 
@@ -51,6 +54,12 @@ def _part(role: Obj) -> Part:
     variables = {
         name: str(GenericRoleEnvironment.value.value(entry)) for name, entry in role.below("environments").items()
     }
+    secrets = {
+        name: secret.reveal()
+        for name, entry in role.below("environments").items()
+        if isinstance(secret := GenericRoleEnvironment.secret_value.value(entry), Secret)
+    }
+    variables |= secrets
     files = [_containerd(services)] if role.key == "generic::containerd" else []
     unmanaged, warnings = [], []
     dropins: dict[str, str] = {}
@@ -60,17 +69,19 @@ def _part(role: Obj) -> Part:
             unmanaged.append(path)
             continue
         content = str(GenericRoleConfiguration.content.value(configuration))
-        files.append(_file(configuration, path, filled(content, variables), services))
+        is_secret = not secrets.keys().isdisjoint(unknown(content, {}))
+        files.append(_file(configuration, path, filled(content, variables), services, is_secret=is_secret))
         missing = unknown(content, variables)
         if missing:
             warnings.append(f"{role.key} {name}: no value for {', '.join(missing)}; left unchanged")
         if role.key == "generic::containerd" and path.startswith(f"{CONTAINERD_DROPINS}/"):
             dropins[name] = files[-1].content
     warnings += _misread(dropins)
+    has_nvidia = role.key == "generic::containerd" and NVIDIA_CRI in dropins
     return Part(
         files=files,
         unmanaged=unmanaged,
-        packages=_PACKAGES.get(role.key, ()),
+        packages=(*_PACKAGES.get(role.key, ()), *((_TOOLKIT,) if has_nvidia else ())),
         warnings=warnings,
         kept=_KEPT.get(role.key, ()),
         data_node=bool(GenericRole.data_node.value(role)),
@@ -81,7 +92,7 @@ def _containerd(services: Sequence[str]) -> File:
     return File(path=CONTAINERD_CONF, content=_CONTAINERD_TEXT, services=tuple(services), action="RESTART")
 
 
-def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...]) -> File:
+def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...], *, is_secret: bool) -> File:
     action = str(GenericRoleConfiguration.service_action_on_write.value(configuration))
     return File(
         path=path,
@@ -93,6 +104,7 @@ def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...]
         services=services,
         action=_ACTIONS[action],
         stop_on_failure=bool(GenericRoleConfiguration.service_stop_on_failure.value(configuration)),
+        secret=is_secret,
     )
 
 
@@ -105,27 +117,35 @@ def _folder_mode(configuration: Obj) -> str:
 
 
 def _misread(dropins: Mapping[str, str]) -> list[str]:
-    """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd uses only the last one."""
+    """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd uses only the last one, which
+    does no harm where that one repeats the others."""
     warnings = []
-    owners: dict[str, str] = {}
+    owners: dict[str, tuple[str, Any]] = {}
     for name, content in dropins.items():
         plugins = _plugins(content)
         if plugins is None:
             warnings.append(f"generic::containerd {name}: it is not TOML, and containerd would not start")
-        for plugin in plugins or ():
-            first = owners.setdefault(plugin, name)
-            if first != name:
+        for plugin, settings in (plugins or {}).items():
+            first, former = owners.setdefault(plugin, (name, settings))
+            if first != name and not _repeats(settings, former):
                 warnings.append(
                     f"generic::containerd {first} and {name} both set {plugin}: containerd uses only the last one"
                 )
     return warnings
 
 
+def _repeats(settings: Any, former: Any) -> bool:
+    """Whether settings have all that former ones have."""
+    if isinstance(former, dict) and isinstance(settings, dict):
+        return all(key in settings and _repeats(settings[key], value) for key, value in former.items())
+    return bool(settings == former)
+
+
 @functools.lru_cache(maxsize=512)
-def _plugins(content: str) -> tuple[str, ...] | None:
+def _plugins(content: str) -> Mapping[str, Any] | None:
     """The plugins a drop-in sets; None when it cannot be read. Many nodes have the same one."""
     try:
         plugins = tomllib.loads(content).get("plugins", {})
     except tomllib.TOMLDecodeError:
         return None
-    return tuple(sorted(plugins)) if isinstance(plugins, dict) else ()
+    return dict(sorted(plugins.items())) if isinstance(plugins, dict) else {}

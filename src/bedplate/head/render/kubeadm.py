@@ -10,8 +10,8 @@ other nodes, and an address for what leaves the cluster.
 
 from __future__ import annotations
 
+import base64
 import functools
-import hashlib
 import hmac
 import ipaddress
 import json
@@ -29,6 +29,7 @@ from bedplate.head.tree import Tree
 
 __all__ = [
     "API_PORT",
+    "DISCOVERY",
     "INIT",
     "JOIN",
     "POD_RANGES",
@@ -42,6 +43,9 @@ __all__ = [
 
 INIT: Final = "/etc/kubernetes/kubeadm-init.yaml"
 JOIN: Final = "/etc/kubernetes/kubeadm-join.yaml"
+DISCOVERY: Final = "/etc/kubernetes/kubeadm-discovery.conf"
+"""By what a joining node knows its cluster: its address and its authority. With a token alone it would have to wait
+until the controller manager has signed both for that token."""
 API_PORT: Final = 6443
 POD_RANGES: Final = "pod_ranges"
 _NETWORK = "/etc/cni/net.d/10-bedplate.conflist"
@@ -125,7 +129,10 @@ def files(tree: Tree, node: Obj, role: Obj, cluster: Obj) -> list[File]:
         return []
     planes = bool(KubeletRole.control_plane.value(role))
     token = bootstrap_token(key.reveal(), cluster.key)
-    own = [_secret(JOIN, json.dumps(_join(node, role, cluster, token), indent=2) + "\n")]
+    own = [
+        _secret(JOIN, json.dumps(_join(node, role, cluster, token), indent=2) + "\n"),
+        File(path=DISCOVERY, content=json.dumps(_discovery(cluster, authority.reveal()), indent=2) + "\n"),
+    ]
     if planes:
         init = json.dumps(_init(node, role, cluster, token), indent=2)
         own += [_secret(INIT, f"{init}\n---\n{shared}"), *_etcd_client(tree, cluster), *_shared(cluster)]
@@ -136,13 +143,16 @@ def _secret(path: str, content: str) -> File:
     return File(path=path, content=content, mode="0600", secret=True)
 
 
-def _registration(node: Obj, role: Obj) -> dict[str, Any]:
+def _registration(node: Obj, role: Obj, cluster: Obj) -> dict[str, Any]:
     registration: dict[str, Any] = {
         "name": node.key,
         "criSocket": _SOCKET,
         "imagePullPolicy": "IfNotPresent",
         "ignorePreflightErrors": list(_ACCEPTED),
     }
+    if not api_version(str(KubeCluster.version.value(cluster))).endswith("v1beta3"):
+        # All at once: one after the other, each of them would wait for the registry.
+        registration["imagePullSerial"] = False
     if KubeletRole.control_plane.value(role) and KubeletRole.worker.value(role):
         registration["taints"] = []
     return registration
@@ -162,7 +172,7 @@ def _init(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
         "kind": "InitConfiguration",
         "bootstrapTokens": [{"token": token, "ttl": "2h0m0s"}],
         "localAPIEndpoint": _endpoint(node),
-        "nodeRegistration": _registration(node, role),
+        "nodeRegistration": _registration(node, role, cluster),
         # Its Service has the address that the cluster's settings name, which kubeadm would not give it.
         "skipPhases": ["addon/coredns"],
         **_patches(role),
@@ -170,37 +180,28 @@ def _init(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
 
 
 def _join(node: Obj, role: Obj, cluster: Obj, token: str) -> dict[str, Any]:
-    authority = KubeCluster.kube_ca_cert.value(cluster)
-    assert isinstance(authority, Secret)
-    port = KubeCluster.kubernetes_api_server_proxy_port.value(cluster)
-    discovery = {
-        "apiServerEndpoint": f"127.0.0.1:{port}",
-        "token": token,
-        "caCertHashes": [_pin(authority.reveal())],
-    }
     plane = {"localAPIEndpoint": _endpoint(node)}
     return {
         "apiVersion": api_version(str(KubeCluster.version.value(cluster))),
         "kind": "JoinConfiguration",
-        "discovery": {"bootstrapToken": discovery, "tlsBootstrapToken": token},
-        "nodeRegistration": _registration(node, role),
+        "discovery": {"file": {"kubeConfigPath": DISCOVERY}, "tlsBootstrapToken": token},
+        "nodeRegistration": _registration(node, role, cluster),
         **({"controlPlane": plane, **_patches(role)} if KubeletRole.control_plane.value(role) else {}),
     }
 
 
-@functools.lru_cache(maxsize=64)
-def _pin(certificate: str) -> str:
-    """By what a joining node knows the authority."""
-    if MASK in certificate:
-        return MASK
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    try:
-        key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
-    except ValueError:
-        return "sha256:unknown"
-    return f"sha256:{hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()}"
+def _discovery(cluster: Obj, authority: str) -> dict[str, Any]:
+    """A kubeconfig without a user, and so without a context, as kubeadm publishes it in `cluster-info`."""
+    port = KubeCluster.kubernetes_api_server_proxy_port.value(cluster)
+    place = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority-data": MASK if MASK in authority else base64.b64encode(authority.encode()).decode(),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "", "cluster": place}],
+    }
 
 
 def _etcd_client(tree: Tree, cluster: Obj) -> list[File]:
@@ -265,16 +266,16 @@ def _pod_network(tree: Tree, node: Obj, cluster: Obj) -> Iterable[File]:
     pods = Network.range(network) if network is not None else None
     if own is None or pods is None:
         return []
-    routes = []
+    routes, inside = [], [str(pods)]
     for name, range_ in ranges.items():
         other = tree.find("device", name)
-        if name != node.key and other is not None and other.values.get("ip"):
+        if other is None or not other.values.get("ip"):
+            continue
+        # No other machine of the internal network, the head node neither, has a way back to pods.
+        inside.append(str(address(other)))
+        if name != node.key:
             routes.append(f"{range_} via {address(other)}")
-    internal = tree.find("network", str(KubeCluster.internal_network.value(cluster)))
-    inside = [str(pods), *([str(Network.range(internal))] if internal is not None else [])]
-    script = _SCRIPT_TEXT.format(
-        routes="\n".join(routes), protocol=_PROTOCOL, pods=pods, inside=", ".join(word for word in inside if word)
-    )
+    script = _SCRIPT_TEXT.format(routes="\n".join(routes), protocol=_PROTOCOL, pods=pods, inside=", ".join(inside))
     bridge = {
         "type": "bridge",
         "bridge": "cni0",

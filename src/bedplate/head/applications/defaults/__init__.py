@@ -134,12 +134,16 @@ def _variable(value: str, *, for_nodes: bool = False) -> Object:
     return {"type": "ApplicationEnvironment", "values": values}
 
 
-def label_sets(control_plane: Sequence[str], gpu_categories: Sequence[str] = ()) -> dict[str, Object]:
-    """The three label sets: where ingress controllers run, where monitoring runs, and which nodes have NVIDIA GPUs."""
+def label_sets(
+    control_plane: Sequence[str], gpu_categories: Sequence[str] = (), netq: Sequence[str] = ()
+) -> dict[str, Object]:
+    """The three label sets: where ingress controllers run, where monitoring runs, and which nodes have NVIDIA GPUs; a
+    fourth one for nodes of NetQ, where there are any."""
     return {
         "ingress-controller": _labels(f"{INGRESS_LABEL}=", nodes=control_plane),
         "monitoring": _labels("bedplate.dev/monitoring=", nodes=control_plane),
         "nvidia": _labels("nvidia.com/gpu-accelerator=", categories=gpu_categories),
+        **({"netq": _labels("bedplate.dev/netq=", nodes=netq)} if netq else {}),
     }
 
 
