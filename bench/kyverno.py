@@ -25,11 +25,11 @@ from bedplate.operators.permissions.rules import RuleSet
 from bedplate.program.webhookcertificates import CONFIGURATIONS, MUTATING_CONFIGURATIONS
 from bench import servers
 
-__all__ = ["added"]
+__all__ = ["MODULE", "NAMESPACE", "REGISTERED", "added", "prepare", "running"]
 
-_MODULE = "github.com/kyverno/kyverno"
-_NAMESPACE, USER = "kyverno", "john"
-_REGISTERED = "kyverno-policy-mutating-webhook-cfg"
+MODULE = "github.com/kyverno/kyverno"
+NAMESPACE, USER = "kyverno", "john"
+REGISTERED = "kyverno-policy-mutating-webhook-cfg"
 _OF_PODS = (
     (MUTATING_CONFIGURATIONS, "kyverno-resource-mutating-webhook-cfg"),
     (CONFIGURATIONS, "kyverno-resource-validating-webhook-cfg"),
@@ -46,32 +46,34 @@ async def added(
     if program is None:
         return None
     tell("Kyverno's admission controller beside it")
-    source = building.Builder(binaries.cache_folder(), dict(os.environ), tell).fetch(_MODULE, versions.KYVERNO)
+    source = building.Builder(binaries.cache_folder(), dict(os.environ), tell).fetch(MODULE, versions.KYVERNO)
     async with (
         servers.real(folder / "kyverno", tell) as server,
         clients.Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client,
     ):
-        await _prepare(client, source)
-        with _running(program, server.kubeconfig, free_port, folder):
-            await until(lambda: _has(client, MUTATING_CONFIGURATIONS, _REGISTERED), "Kyverno is registered")
+        await prepare(client, source, f"{USER}-restricted", "bench-without")
+        with running(program, server.kubeconfig, free_port, folder):
+            await until(lambda: _has(client, MUTATING_CONFIGURATIONS, REGISTERED), "Kyverno is registered")
             await _policies(client, until)
             return await admit(client, f"{USER}-restricted", "bench-without")
 
 
-async def _prepare(client: clients.Client, source: pathlib.Path) -> None:
+async def prepare(client: clients.Client, source: pathlib.Path, *namespaces: str) -> None:
+    """Kyverno's definitions, as its module has them, its namespace and settings, and further namespaces."""
     for file in sorted((source / "config" / "crds").rglob("*.yaml")):
         definition = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
         if definition and definition.get("kind") == "CustomResourceDefinition":
             name = definition["metadata"]["name"]
             await client.patch(CRDS, name, definition, type=PatchType.APPLY, field_manager="bench", force=True)
-    for namespace in (_NAMESPACE, f"{USER}-restricted", "bench-without"):
+    for namespace in (NAMESPACE, *namespaces):
         await client.create(NAMESPACES, {"metadata": {"name": namespace}})
     for name in ("kyverno", "kyverno-metrics"):
-        await client.create(CONFIG_MAPS.raw(), {"metadata": {"name": name}, "data": {}}, _NAMESPACE)
+        await client.create(CONFIG_MAPS.raw(), {"metadata": {"name": name}, "data": {}}, NAMESPACE)
 
 
 @contextlib.contextmanager
-def _running(program: pathlib.Path, kubeconfig: pathlib.Path, port: int, folder: pathlib.Path) -> Iterator[None]:
+def running(program: pathlib.Path, kubeconfig: pathlib.Path, port: int, folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Run its admission controller, which the API server reaches by URL; its log."""
     flags = {
         "kubeconfig": kubeconfig,
         "serverIP": f"127.0.0.1:{port}",
@@ -86,7 +88,7 @@ def _running(program: pathlib.Path, kubeconfig: pathlib.Path, port: int, folder:
         "reportsServiceAccountName": "system:serviceaccount:kyverno:reports",
     }
     environ = {
-        "KYVERNO_NAMESPACE": _NAMESPACE,
+        "KYVERNO_NAMESPACE": NAMESPACE,
         "KYVERNO_SERVICEACCOUNT_NAME": "kyverno",
         "KYVERNO_DEPLOYMENT": "kyverno",
         "KYVERNO_POD_NAME": "kyverno-0",
@@ -94,10 +96,11 @@ def _running(program: pathlib.Path, kubeconfig: pathlib.Path, port: int, folder:
         "METRICS_CONFIG": "kyverno-metrics",
     }
     command = [str(program), *(f"--{name}={value}" for name, value in flags.items())]
-    with open(folder / "kyverno.log", "ab") as log:
+    file = folder / "kyverno.log"
+    with file.open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environ})
     try:
-        yield
+        yield file
     finally:
         process.terminate()
         process.wait()

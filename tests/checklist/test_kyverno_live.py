@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests import programs, servers
 from tests.operators.permissions import podtable
 from tests.operators.permissions.podtable import Case
@@ -22,18 +21,15 @@ from tests.operators.permissions.worlds import World, world_on
 from tests.waiting import until
 
 from bedplate.api.permissions import LABEL_RELEASE
-from bedplate.api.resources import CONFIG_MAPS, CRDS, NAMESPACES
 from bedplate.kube import Client, config
 from bedplate.kube import errors as kube_errors
-from bedplate.kube.options import PatchType
 from bedplate.lab import binaries, versions
 from bedplate.operators.permissions import live, manifests, policies, refusals
 from bedplate.operators.permissions.decision import decide
 from bedplate.program.webhookcertificates import CONFIGURATIONS, MUTATING_CONFIGURATIONS
+from bench import kyverno
 
 pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.external]
-NAMESPACE = "kyverno"
-MODULE = "github.com/kyverno/kyverno"
 SPELT_OTHERWISE = frozenset({"path //home/john", "path /home//john", "path /home/./john/x"})
 """Paths of the user that Kyverno's patterns do not know as such: it refuses them, which is safe."""
 SECOND_GROUP = "the second group"
@@ -43,73 +39,35 @@ MUTATING, VALIDATING = "kyverno-resource-mutating-webhook-cfg", "kyverno-resourc
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[servers.Server]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
     """A server with Kyverno, once Kyverno has registered itself."""
     program = binaries.cached("kyverno")
     if program is None:
         pytest.skip("Kyverno is not built: too large for make setup (bedplate binaries get kyverno)")
-    source = programs.module(MODULE, versions.KYVERNO)
+    source, folder = programs.module(kyverno.MODULE, versions.KYVERNO), tmp_path_factory.mktemp("kyverno")
     with programs.own_server("real") as server:
         asyncio.run(_prepare(server, source))
-        processes = servers.Processes("kyverno")
-        try:
-            _start(processes, program, server)
-            asyncio.run(_registered(server, processes))
+        with kyverno.running(program, server.kubeconfig, servers.free_port(), folder) as log:
+            asyncio.run(_registered(server, log))
             yield server
-        finally:
-            processes.stop()
 
 
 async def _prepare(server: servers.Server, source: Path) -> None:
-    """Kyverno's definitions, its namespace and its settings."""
     async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
-        for file in sorted((source / "config" / "crds").rglob("*.yaml")):
-            definition = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
-            if definition and definition.get("kind") == "CustomResourceDefinition":
-                name = definition["metadata"]["name"]
-                await client.patch(CRDS, name, definition, type=PatchType.APPLY, field_manager="tests", force=True)
-        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        for name in ("kyverno", "kyverno-metrics"):
-            await client.create(CONFIG_MAPS.raw(), {"metadata": {"name": name}, "data": {}}, NAMESPACE)
+        await kyverno.prepare(client, source)
 
 
-def _start(processes: servers.Processes, program: Path, server: servers.Server) -> None:
-    port = servers.free_port()
-    words = {
-        "kubeconfig": server.kubeconfig,
-        "serverIP": f"127.0.0.1:{port}",
-        "webhookServerHost": "127.0.0.1",
-        "webhookServerPort": port,
-        "caSecretName": "kyverno-ca",
-        "tlsSecretName": "kyverno-tls",
-        "disableMetrics": "true",
-        "admissionReports": "false",
-        "enableReporting": "",
-        "backgroundServiceAccountName": "system:serviceaccount:kyverno:background",
-        "reportsServiceAccountName": "system:serviceaccount:kyverno:reports",
-    }
-    env = {
-        "KYVERNO_NAMESPACE": NAMESPACE,
-        "KYVERNO_SERVICEACCOUNT_NAME": "kyverno",
-        "KYVERNO_DEPLOYMENT": "kyverno",
-        "KYVERNO_POD_NAME": "kyverno-0",
-        "INIT_CONFIG": "kyverno",
-        "METRICS_CONFIG": "kyverno-metrics",
-    }
-    processes.start("kyverno", str(program), *(f"--{key}={value}" for key, value in words.items()), env=env)
-
-
-async def _registered(server: servers.Server, processes: servers.Processes) -> None:
+async def _registered(server: servers.Server, log: Path) -> None:
     async with Client(config.load(server.kubeconfig, environ={})) as client:
 
         async def is_there() -> bool:
             try:
-                found = await client.get(MUTATING_CONFIGURATIONS, "kyverno-policy-mutating-webhook-cfg")
+                found = await client.get(MUTATING_CONFIGURATIONS, kyverno.REGISTERED)
             except kube_errors.NotFound:
                 return False
             return bool(found["webhooks"])
 
-        await until(is_there, "Kyverno is registered", describe=lambda: processes.log_tail("kyverno"))
+        await until(is_there, "Kyverno is registered", describe=lambda: log.read_text()[-2000:])
 
 
 @pytest.fixture

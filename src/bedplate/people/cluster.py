@@ -125,7 +125,13 @@ class Cluster:
             except errors.NotFound:
                 return
         elif change.before is None:
-            await self.client.create(ref, change.after, permissions.NAMESPACE, field_manager=self._manager)
+            try:
+                await self.client.create(ref, change.after, permissions.NAMESPACE, field_manager=self._manager)
+            except errors.AlreadyExists as err:
+                raise errors.AlreadyExists(
+                    f"{ref.kind} {name} was created by another call at the same time",
+                    hint="look at what it made (--get-user), then change that",
+                ) from err
         else:
             old, new = change.before.get("spec") or {}, change.after.get("spec") or {}
             spec = {**dict.fromkeys(old), **new}
@@ -162,10 +168,10 @@ class Cluster:
             waiting &= set(objects)
             for key in sorted(waiting):
                 state = grants.state_of(objects[key])
-                if state.reason == permissions.STILL_BOUND and not keeps_bindings:
+                if state.reason in permissions.HELD and not keeps_bindings:
                     raise errors.Terminal(
                         f"{key[1]} cannot be removed yet: {state.message}",
-                        hint="delete the binding, or repeat the command with --force",
+                        hint="delete what is named, or repeat the command with --force",
                     )
             if waiting and self.time.monotonic() >= deadline:
                 raise self._unanswered(sorted(waiting), "is still being removed")

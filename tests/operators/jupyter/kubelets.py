@@ -38,6 +38,9 @@ class Kubelet:
         try:
             while True:
                 found = {pod["metadata"]["name"]: pod for pod in (await self._client.list(RAW, self._namespace)).items}
+                for name in self._pods.keys() - found.keys():
+                    # A pod that has no node goes at once, and is never seen on its way.
+                    await self._end(name)
                 for name, pod in found.items():
                     if "deletionTimestamp" in pod["metadata"]:
                         await self._end(name)
@@ -50,7 +53,7 @@ class Kubelet:
             await asyncio.gather(*self._pods.values(), return_exceptions=True)
 
     async def _end(self, name: str) -> None:
-        task = self._pods.get(name)
+        task = self._pods.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -62,6 +65,9 @@ class Kubelet:
         variables = {one["name"]: one["value"] for one in sidecar["env"]}
         variables |= {name: "0" for name in variables if name.endswith("_PORT")}
         words = [str(SIDECAR), *sidecar.get("args", ()), f"--bind-address={ADDRESS}"]
+        # A pod's volumes are new: a kernel that finds the file of one before binds that one's ports, whoever has them.
+        for file in (self._folder / "run").iterdir():
+            file.unlink()
         async with (
             self._process(kernel["command"], "kernel", {}) as running,
             self._process(words, "sidecar", variables) as beside,

@@ -14,7 +14,7 @@ import msgspec
 
 from bedplate.api import meta, permissions
 from bedplate.api.permissions import PermissionUser, PermissionUserSpec
-from bedplate.operators.permissions import baseline, refusals
+from bedplate.operators.permissions import baseline, decision, refusals
 from bedplate.operators.permissions.rules import NamespaceRules
 
 Pod = dict[str, Any]
@@ -22,7 +22,8 @@ UID, GIDS = 1000, (1000, 100)
 HOST, PRIVILEGES = refusals.HOST_PATHS, refusals.PRIVILEGES
 # Rules about containers have longer names that begin like this one.
 USER = GROUP = refusals.IDENTITY
-BASELINE, PORTS, PRIORITY = refusals.BASELINE, refusals.HOST_PORTS, refusals.PRIORITY
+BASELINE, PORTS, PRIORITY, VOLUMES = refusals.BASELINE, refusals.HOST_PORTS, refusals.PRIORITY, refusals.VOLUMES
+SIZE = refusals.SIZE
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -156,6 +157,15 @@ def _host_paths() -> list[Case]:
         Case("a path without an identity", "nobody", mounting("/home/john"), HOST),
         Case("a path of a user without paths", "pathless", mounting("/home/john"), HOST),
         Case("no path of a user without paths", "pathless", complete()),
+        Case(
+            "a repository", "john", complete(volumes=[{"name": "r", "gitRepo": {"repository": "https://x/y"}}]), VOLUMES
+        ),
+        Case(
+            "a repository as anybody",
+            "free",
+            complete(volumes=[{"name": "r", "gitRepo": {"repository": "u"}}]),
+            VOLUMES,
+        ),
         Case("other volumes", "john", complete(volumes=[{"name": "e", "emptyDir": {}}])),
         Case("groups of the image beside a path", "john", _without_strict(mounting("/home/john")), GROUP),
     ]
@@ -207,6 +217,25 @@ def _identities() -> list[Case]:
         Case(
             "no identity is forced that is not known", "nobody", contained(open_pod(), allowPrivilegeEscalation=False)
         ),
+    ]
+
+
+def many(count: int) -> Pod:
+    """With so many containers and init containers."""
+    pod = complete()
+    (container,) = pod["spec"]["containers"]
+    pod["spec"]["containers"] = [{**container, "name": f"c{number}"} for number in range(count)]
+    pod["spec"]["initContainers"] = [{**container, "name": f"i{number}"} for number in range(count)]
+    return pod
+
+
+def _sizes() -> list[Case]:
+    empty = [{"name": f"v{number}", "emptyDir": {}} for number in range(decision.LARGEST + 1)]
+    return [
+        Case("all containers that a pod may have", "john", many(decision.LARGEST)),
+        Case("a container too many", "john", many(decision.LARGEST + 1), SIZE),
+        Case("all volumes that a pod may have", "john", complete(volumes=empty[1:])),
+        Case("a volume too many", "john", complete(volumes=empty), SIZE),
     ]
 
 
@@ -288,7 +317,7 @@ def _baseline() -> list[Case]:
 
 def cases() -> list[Case]:
     """All that an API server would take. What it refuses before it asks anybody is in `early`."""
-    return [*_host_paths(), *_identities(), *_privileges(), *_baseline()]
+    return [*_host_paths(), *_identities(), *_sizes(), *_privileges(), *_baseline()]
 
 
 def early() -> list[Case]:
@@ -304,5 +333,7 @@ def early() -> list[Case]:
         Case("dots at the end", "john", mounting("/home/john/.."), HOST),
         Case("a relative path", "john", mounting("home/john"), HOST),
         Case("an empty path", "john", mounting(""), HOST),
+        Case("Windows", "john", complete(os={"name": "windows"}), USER),
+        Case("Windows as anybody", "free", {**open_pod(), "spec": {**open_pod()["spec"], "os": {"name": "windows"}}}),
         Case("Windows host process", "john", whole(windowsOptions={"hostProcess": True}), BASELINE),
     ]

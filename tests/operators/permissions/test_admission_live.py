@@ -144,6 +144,22 @@ async def test_nobody_else_is_asked_about_while_the_webhook_is_down(world: World
         assert await until(lambda: created_in(world, place), "pods are admitted again")
 
 
+async def test_a_namespace_of_the_cluster_is_not_hindered_by_a_label_that_somebody_put_on_it(world: World) -> None:
+    marked = {"metadata": {"labels": {permissions.LABEL_POD_RULES: permissions.BY_POLICY}}}
+    async with world.manager():
+        await world.made("john")
+        await in_force(world, {"john": f"{world.user('john')}-restricted"})
+        free = f"free-{world.id}"
+        await world.client.create(NAMESPACES, {"metadata": {"name": free, **marked["metadata"]}})
+        await world.client.patch(NAMESPACES.raw(), "kube-system", marked)
+
+        async def is_hindered() -> bool:
+            return not await created_in(world, free)
+
+        await until(is_hindered, "the label hinders where it may")
+        assert await created_in(world, "kube-system")
+
+
 async def created_in(world: World, namespace: str) -> bool:
     account = {"metadata": {"name": "default", "namespace": namespace}}
     with contextlib.suppress(kube_errors.AlreadyExists):

@@ -5,18 +5,22 @@ Each attack is refused with a message that names the rule, and the same thing wi
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import programs, servers
 from tests.operators.permissions import podtable
-from tests.operators.permissions.worlds import CLAIMS, World, world_on
+from tests.operators.permissions.test_admission_live import volume
+from tests.operators.permissions.worlds import CLAIMS, STORAGE_CLASSES, World, world_on
 from tests.waiting import until
 
 from bedplate.api import permissions
 from bedplate.api.permissions import ROLE_BINDINGS, ROLES_REF
-from bedplate.api.resources import DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, RawObject, custom
+from bedplate.api.resources import DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, RawObject, custom
 from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
 from bedplate.operators.permissions import policies
@@ -24,11 +28,18 @@ from bedplate.operators.permissions import policies
 pytestmark = pytest.mark.real
 REPLICA_SETS = custom("apps", "v1", "replicasets", "ReplicaSet", True)
 POD_TEMPLATES = custom("", "v1", "podtemplates", "PodTemplate", True)
+CONTROLLERS = custom("", "v1", "replicationcontrollers", "ReplicationController", True)
+STATEFUL_SETS = custom("apps", "v1", "statefulsets", "StatefulSet", True)
+JOBS = custom("batch", "v1", "jobs", "Job", True)
+DAEMON_SETS = custom("apps", "v1", "daemonsets", "DaemonSet", True)
+WORKLOADS = {ref.kind: ref for ref in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, CONTROLLERS, JOBS)}
+MAKERS = tuple(f"{name}-controller" for name in ("daemonset", "job", "replicationcontroller", "statefulset"))
+"""Controllers of the cluster that make pods for these, besides those that every server of the tests has."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Any:
-    with programs.own_server("real") as running:
+    with programs.own_server("real", controllers=MAKERS) as running:
         yield running
 
 
@@ -113,6 +124,11 @@ PODS_TRIED: dict[str, tuple[RawObject, str, RawObject]] = {
         "pod-security-baseline",
         PLAIN,
     ),
+    "git on the node": (
+        volumes(PLAIN, {"gitRepo": {"repository": "https://git.example.com/hooks"}}),
+        "limit-volumes",
+        volumes(PLAIN, {"emptyDir": {}}),
+    ),
     "a capability": (
         first(PLAIN, securityContext={"capabilities": {"add": ["SYS_PTRACE"]}}),
         "pod-security-baseline",
@@ -163,16 +179,30 @@ def workload(ref: Any, template: RawObject) -> RawObject:
     pod = {"metadata": {"labels": labels}, "spec": template["spec"]}
     if ref is POD_TEMPLATES:
         return {"metadata": {"name": "attack"}, "template": pod}
-    return {
-        "metadata": {"name": "attack"},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod},
-    }
+    if ref is JOBS:
+        return {"metadata": {"name": "attack"}, "spec": {"template": _never_again(pod)}}
+    selector = labels if ref is CONTROLLERS else {"matchLabels": labels}
+    spec = {"selector": selector, "template": pod, **({} if ref is DAEMON_SETS else {"replicas": 1})}
+    return {"metadata": {"name": "attack"}, "spec": {**spec, **({"serviceName": "x"} if ref is STATEFUL_SETS else {})}}
 
 
-@pytest.mark.parametrize("ref", [DEPLOYMENTS, REPLICA_SETS], ids=["Deployment", "ReplicaSet"])
-async def test_a_workload_makes_no_pod_that_its_user_could_not(world: World, ref: Any) -> None:
+def _never_again(pod: RawObject) -> RawObject:
+    return {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
+
+
+@contextlib.asynccontextmanager
+async def a_node(world: World) -> AsyncIterator[None]:
+    """A DaemonSet has pods where there are nodes."""
+    await world.client.create(NODES, {"metadata": {"name": world.id}})
+    yield
+    await world.client.delete(NODES, world.id)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_makes_no_pod_that_its_user_could_not(world: World, kind: str) -> None:
     """The controller that makes the pod is not the user: the rules follow the namespace."""
-    async with world.manager():
+    ref = WORKLOADS[kind]
+    async with world.manager(), a_node(world):
         release = await world.made("john")
         place = f"{world.user('john')}-restricted"
         async with world.client_of("john") as john:
@@ -192,6 +222,30 @@ async def test_a_workload_makes_no_pod_that_its_user_could_not(world: World, ref
                 return any(each["spec"]["securityContext"].get("runAsUser") == 1000 for each in found.items)
 
             await until(runs, "the good workload has its pod")
+
+
+async def test_a_workload_does_not_wait_for_the_end_of_the_rules(world: World, tmp_path: Path) -> None:
+    """Its controller tries again and again; the namespace is one that stays when its user goes. The manager has no
+    rights but its own."""
+    place = f"dev-{world.id}"
+    await world.client.create(NAMESPACES, {"metadata": {"name": place}})
+    async with world.manager(kubeconfig=str(await world.own_account(tmp_path))):
+        release = await world.made("john", place)
+        async with world.client_of("john", place) as john:
+            await john.create(DEPLOYMENTS, workload(DEPLOYMENTS, volumes(root(), host("/"))), place)
+            await john.create(DEPLOYMENTS, workload(DEPLOYMENTS, PLAIN) | {"metadata": {"name": "good"}}, place)
+        await world.client.delete(permissions.USERS, release, permissions.NAMESPACE)
+        held = await world.refused(release, "Deployment attack (spec.volumes[0].hostPath.path")
+        assert held.status.ready.reason == permissions.LEFT_BEHIND
+        assert "good" not in held.status.ready.message
+        assert not await world.exists(ROLE_BINDINGS, f"{world.user('john')}-restricted", place)
+        with pytest.raises(kube_errors.Forbidden, match=f"{release}-limit-hostpath-vols"):
+            await world.create(world.client, volumes(root(), host("/")), place)
+        await world.client.delete(DEPLOYMENTS, "attack", place)
+        await world.gone(permissions.USERS, release, permissions.NAMESPACE)
+        assert permissions.LABEL_POD_RULES not in (await world.client.get(NAMESPACES, place)).metadata.labels
+        running = (await world.client.list(PODS.raw(), place)).items
+        assert not any("hostPath" in volume for each in running for volume in each["spec"].get("volumes", ()))
 
 
 async def test_a_bare_template_gives_nothing(world: World) -> None:
@@ -249,6 +303,79 @@ async def test_a_debugger_gains_nothing(world: World) -> None:
             debugged = await debug(john, name, place, {})
             own = debugged["spec"]["ephemeralContainers"][0]["securityContext"]
             assert own["allowPrivilegeEscalation"] is False
+
+
+def asked_for(name: str, class_: str, volume_name: str = "") -> RawObject:
+    """A claim."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": class_}
+    return {"metadata": {"name": name}, "spec": {**spec, **({"volumeName": volume_name} if volume_name else {})}}
+
+
+async def paths_and_disks(world: World) -> tuple[str, str]:
+    """A volume on a path of the user, and a class whose claims are on no path of a node."""
+    own = await volume(world, "own", {"hostPath": {"path": "/home/john/data"}})
+    class_ = f"dynamic-{world.id}"
+    await world.client.create(STORAGE_CLASSES, {"metadata": {"name": class_}, "provisioner": "example.com/disk"})
+    return own, class_
+
+
+async def test_a_claim_becomes_no_path_of_the_node_under_a_pod_of_root_that_waits(world: World) -> None:
+    """Nothing protects the claim of a pod without a node: it can be deleted, and another one take its name."""
+    async with world.manager():
+        release = await world.made("john", allow_all_uids=True)
+        place = f"{world.user('john')}-restricted"
+        own, class_ = await paths_and_disks(world)
+        waiting = volumes(root(), {"persistentVolumeClaim": {"claimName": "data"}})
+        waiting["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+        async with world.client_of("john") as john:
+            await john.create(CLAIMS, asked_for("data", class_), place)
+
+            async def is_created() -> Any:
+                # The claim takes a moment to reach the webhook; until then it may be anything.
+                with contextlib.suppress(kube_errors.Forbidden):
+                    return await world.create(john, waiting, place)
+
+            stored = await until(is_created, "root has a claim on no path of a node")
+            await john.delete(CLAIMS, "data", place)
+            # As the controller that protects claims does when no pod with a node has it.
+            await world.client.patch(CLAIMS, "data", {"metadata": {"finalizers": None}}, place)
+            await world.gone(CLAIMS, "data", place)
+            with pytest.raises(kube_errors.Forbidden, match=f"{release}-limit-hostpath-vols: metadata.name"):
+                await john.create(CLAIMS, asked_for("data", "", own), place)
+            # Later, or by a volume that is bound to it, the pod itself is the reason.
+            await john.create(CLAIMS, asked_for("data", ""), place)
+            with pytest.raises(kube_errors.Forbidden, match=f"{release}-|a moment ago"):
+                await world.client.patch(CLAIMS, "data", {"spec": {"volumeName": own}}, place)
+            await john.delete(PODS, stored["metadata"]["name"], place)
+            assert (await john.create(CLAIMS, asked_for("other", "", own), place))["spec"]["volumeName"] == own
+
+
+async def test_a_pod_from_before_gets_no_path_of_the_node_by_a_claim(world: World) -> None:
+    place = f"old-{world.id}"
+    await world.client.create(NAMESPACES, {"metadata": {"name": place}})
+    account = {"metadata": {"name": "default", "namespace": place}}
+    with contextlib.suppress(kube_errors.AlreadyExists):
+        await world.client.create(SERVICE_ACCOUNTS.raw(), account)
+    own, class_ = await paths_and_disks(world)
+    template = {"spec": asked_for("", class_)["spec"]}
+    named = volumes(root(), {"persistentVolumeClaim": {"claimName": "data"}})
+    owning = volumes(root(), {"ephemeral": {"volumeClaimTemplate": template}})
+    await world.create(world.client, named, place)
+    stored = await world.create(world.client, owning, place)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": stored["metadata"]["name"], "uid": stored["metadata"]["uid"]}
+    reserved = asked_for(f"{owner['name']}-v0", "", own)
+    await world.client.create(CLAIMS, reserved, place)
+    async with world.manager():
+        release = await world.made("john", place, allow_all_uids=True)
+        async with world.client_of("john", place) as john:
+            refusal = f"{release}-drop-privs-w-hostpath.*would use the path"
+            with pytest.raises(kube_errors.Forbidden, match=refusal):
+                await john.create(CLAIMS, asked_for("data", "", own), place)
+            with pytest.raises(kube_errors.Forbidden, match=refusal):
+                await john.patch(
+                    CLAIMS, reserved["metadata"]["name"], {"metadata": {"ownerReferences": [owner]}}, place
+                )
+            await john.patch(CLAIMS, reserved["metadata"]["name"], {"metadata": {"labels": {"a": "b"}}}, place)
 
 
 async def test_a_user_cannot_lift_the_rules(world: World) -> None:

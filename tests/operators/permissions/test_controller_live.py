@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
+from tests import servers
 from tests.operators.permissions import podtable
 from tests.operators.permissions.worlds import World, apply
 from tests.waiting import until
@@ -13,6 +15,7 @@ from tests.waiting import until
 from bedplate.api import permissions
 from bedplate.api.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES_REF
 from bedplate.api.resources import NAMESPACES, SECRETS, SERVICE_ACCOUNTS
+from bedplate.kube import Client, config
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.options import PatchType
 from bedplate.operators.permissions import controller, manifests
@@ -156,10 +159,28 @@ async def test_applying_the_manifests_again_changes_nothing(world: World) -> Non
     async with world.manager():
         before = await world.client.get(MUTATING_CONFIGURATIONS, manifests.MUTATING)
         assert before["webhooks"][0]["clientConfig"]["caBundle"]
-        for each in manifests.objects(world.url):
-            await apply(world.client, each)
+        applied = [await apply(world.client, each) for each in manifests.objects(world.url)]
+        again = [await apply(world.client, each) for each in manifests.objects(world.url)]
+        assert [_version(each) for each in again] == [_version(each) for each in applied]
         after = await world.client.get(MUTATING_CONFIGURATIONS, manifests.MUTATING)
-        assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+        assert _version(after) == _version(before)
+
+
+def _version(obj: Any) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"]["name"], obj["metadata"]["resourceVersion"]
+
+
+async def test_the_namespaces_are_not_written_by_a_second_apply(own_server: servers.Server) -> None:
+    """A server that has them from the first apply, and from no other client."""
+    async with Client(config.load(own_server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
+        for each in manifests.objects():
+            if each["kind"] == "Namespace":
+                # Another name: the server is shared by the tests of this module.
+                name = f"{each['metadata']['name']}-{uuid.uuid4().hex[:6]}"
+                labels = dict.fromkeys(each["metadata"].get("labels", {}), name)
+                body = {**each, "metadata": {"name": name, **({"labels": labels} if labels else {})}}
+                versions = [_version(await apply(client, body)) for _ in range(3)]
+                assert versions == versions[:1] * 3
 
 
 async def test_two_resources_of_one_user_share_what_has_the_users_name(world: World) -> None:
@@ -205,6 +226,37 @@ async def test_a_second_resource_for_the_same_user_and_namespace_waits_for_the_f
         }
         await world.client.create(permissions.USERS.raw(), twin, permissions.NAMESPACE)
         await world.refused(f"zz-{first}", f"{first} already gives")
+
+
+async def test_two_resources_for_one_operator_do_not_undo_each_others_work(world: World) -> None:
+    async with world.manager():
+        await world.made("john")
+        user = world.user("john")
+        place = f"{user}-restricted"
+        first = await world.add("john", place, ref=permissions.SPARKS)
+        await world.ready(first, permissions.SPARKS)
+        twin = {"metadata": {"name": f"zz-{first}"}, "spec": {"username": user, "namespace": place}}
+        await world.client.create(permissions.SPARKS.raw(), twin, permissions.NAMESPACE)
+        await world.refused(f"zz-{first}", f"{first} already gives", permissions.SPARKS)
+        role = await world.client.get(ROLES_REF, f"{user}-spark", place)
+        assert role.metadata.label(permissions.LABEL_RELEASE) == first
+        await world.remove(first, permissions.SPARKS)
+        await world.ready(f"zz-{first}", permissions.SPARKS)
+        role = await world.client.get(ROLES_REF, f"{user}-spark", place)
+        assert role.metadata.label(permissions.LABEL_RELEASE) == f"zz-{first}"
+        assert await world.events(first, "DriftRepaired") == []
+
+
+async def test_a_name_that_no_object_can_have_is_told(world: World) -> None:
+    async with world.manager():
+        user = world.user("john")
+        for name, role in (("x" * 253, "edit"), ("y" * 253, "cluster-admin")):
+            spec = {"username": user, "namespace": f"{user}-restricted", "role": role}
+            await world.client.create(
+                permissions.USERS.raw(), {"metadata": {"name": name}, "spec": spec}, permissions.NAMESPACE
+            )
+            assert (await world.refused(name, "is longer than 63")).status.objects == ()
+            await world.remove(name)
 
 
 async def test_another_role_replaces_the_binding_and_another_namespace_moves_it(world: World) -> None:

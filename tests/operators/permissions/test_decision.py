@@ -232,6 +232,42 @@ def test_what_is_not_a_pod_is_no_traceback(pod: dict[str, Any]) -> None:
     decide(podtable.rules("john"), pod)
 
 
+@pytest.mark.parametrize("name", ["containers", "initContainers", "ephemeralContainers", "volumes"])
+@pytest.mark.parametrize("operation", Operation)
+def test_a_pod_that_would_keep_the_webhook_busy_is_not_looked_at(name: str, operation: Operation) -> None:
+    """One request of three megabytes has a million containers, and every other user waits for its answer."""
+    pod = podtable.open_pod()
+    pod["spec"][name] = [{}] * 1_000_000
+    verdict = decide(podtable.rules("john"), pod, operation)
+    (refusal,) = verdict.refusals
+    assert (refusal.rule.removeprefix(podtable.rules("john").sets[0].release), refusal.field) == (
+        f"-{refusals.SIZE}",
+        f"spec.{name}",
+    )
+    assert (verdict.patch, verdict.pod) == ((), pod)
+    assert tuple(decision.check(podtable.rules("john"), pod)) == (refusal,)
+
+
+def test_of_very_many_reasons_the_first_are_named() -> None:
+    verdict = decide(podtable.rules("john"), podtable.whole(supplementalGroups=[0] * 1_000_000))
+    assert len(verdict.refusals) == decision.MOST_REASONS
+    assert len(verdict.message) < 10_000
+    assert verdict.message.endswith("there are more reasons")
+    assert "more reasons" not in decide(podtable.rules("john"), podtable.whole(supplementalGroups=[0])).message
+
+
+def test_every_container_of_many_is_changed_in_its_own_place() -> None:
+    pod = podtable.open_pod()
+    pod["spec"]["containers"] = [{"name": f"c{number}", "image": "x"} for number in range(3)]
+    pod["spec"]["initContainers"] = [{"name": f"i{number}", "image": "x"} for number in range(2)]
+    before = copy.deepcopy(pod)
+    changed = decide(podtable.rules("john"), pod).pod["spec"]
+    assert pod == before
+    for name in ("containers", "initContainers"):
+        assert [each["name"] for each in changed[name]] == [each["name"] for each in pod["spec"][name]]
+        assert all(each["securityContext"] == {"allowPrivilegeEscalation": False} for each in changed[name])
+
+
 def test_every_refusal_reads_as_a_sentence() -> None:
     refusal = refusals.Refusal("john-abc-limit", "spec.x", "no", "do this")
     assert str(refusal) == "john-abc-limit: spec.x: no; do this"

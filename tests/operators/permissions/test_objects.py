@@ -98,6 +98,20 @@ def test_different_users_have_different_objects(first: str, second: str) -> None
         assert permissions.user_part(first) != permissions.user_part(second)
 
 
+@given(usernames, st.text(max_size=80))
+def test_helm_takes_the_name_of_every_release(name: str, namespace: str) -> None:
+    if not permissions.username_problems(name):
+        assert len(permissions.release_name(name, namespace)) <= 53
+    assert len(permissions.release_name("x" * 63, namespace)) <= 53
+
+
+def test_a_name_that_is_too_long_is_told_also_of_an_administrator() -> None:
+    for role in permissions.ROLES:
+        spec = permissions.PermissionUserSpec(username="john", namespace="john-restricted", role=role)
+        named = msgspec.structs.replace(JOHN, metadata=meta.ObjectMeta(name="x" * 64), spec=spec)
+        assert objects.problems(named) == [f"the name {'x' * 64!r} is longer than 63 characters"]
+
+
 @pytest.mark.parametrize("name", ["system:admin", "", "a b", "ä"])
 def test_some_users_get_no_rights(name: str) -> None:
     assert permissions.username_problems(name)
@@ -139,9 +153,16 @@ def test_the_manifests_have_all_that_a_manager_needs() -> None:
             )
             assert any("kube-system" in one.get("values", ()) for one in expressions)
             assert all("DELETE" not in rule["operations"] for rule in webhook["rules"])
-    inside = manifests.objects()
-    assert [each["kind"] for each in inside].count("Deployment") == 1
-    assert all("service" in one["clientConfig"] for each in inside[-2:] for one in each["webhooks"])
+    inside = {each["kind"]: each for each in manifests.objects()}
+    replicas = inside["Deployment"]["spec"]
+    assert (replicas["replicas"], inside["PodDisruptionBudget"]["spec"]["minAvailable"]) == (2, 1)
+    for selector in (
+        inside["PodDisruptionBudget"]["spec"]["selector"],
+        replicas["template"]["spec"]["topologySpreadConstraints"][0]["labelSelector"],
+        replicas["selector"],
+    ):
+        assert selector["matchLabels"].items() <= replicas["template"]["metadata"]["labels"].items()
+    assert all("service" in one["clientConfig"] for each in manifests.objects()[-2:] for one in each["webhooks"])
 
 
 def picture(**fields: Any) -> Picture:

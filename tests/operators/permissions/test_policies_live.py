@@ -19,16 +19,17 @@ import yaml
 from tests import programs, servers
 from tests.operators.permissions import podtable
 from tests.operators.permissions.test_admission_live import compare, in_force, users_of_the_table
-from tests.operators.permissions.worlds import World, world_on
+from tests.operators.permissions.worlds import POLICY_REFS, World, world_on
 from tests.waiting import until
 
 from bedplate.api import permissions
-from bedplate.api.resources import NAMESPACES, PODS, SUBJECT_ACCESS_REVIEWS
+from bedplate.api.resources import EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SUBJECT_ACCESS_REVIEWS
 from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.options import PatchType
-from bedplate.operators.permissions import manifests, objects
+from bedplate.operators.permissions import manifests, objects, policies
 from bedplate.operators.permissions.objects import ClusterFacts
+from bedplate.operators.permissions.rules import NamespaceRules
 from bedplate.program.webhookcertificates import CONFIGURATIONS, MUTATING_CONFIGURATIONS
 
 pytestmark = pytest.mark.real
@@ -64,6 +65,49 @@ async def test_the_policy_alone_judges_every_pod_as_the_function_does(world: Wor
         async with users_of_the_table(world) as places:
             await in_force(world, places)
             await compare(world, places, is_changed=False)
+
+
+async def test_a_policy_that_somebody_removes_is_back_and_told(world: World) -> None:
+    """The pods of users are held to the rules meanwhile: the webhook judges them, too."""
+    async with world.manager():
+        await world.made("john")
+        place = f"{world.user('john')}-restricted"
+        for ref in POLICY_REFS:
+            await world.client.delete(ref, policies.NAME)
+            with pytest.raises(kube_errors.Forbidden, match="limit-hostpath-vols"):
+                await world.create(world.client, podtable.mounting("/etc"), place)
+
+            async def is_told(kind: str = ref.kind) -> bool:
+                found = await world.client.list(EVENTS, "default", field_selector=f"involvedObject.kind={kind}")
+                told = [each for each in found.items if each.reason == "DriftRepaired"]
+                return any(f"{kind}/{policies.NAME} was deleted" in each.message for each in told)
+
+            await until(is_told, f"the {ref.kind} is restored")
+            assert await world.client.get(ref, policies.NAME)
+
+
+async def test_a_team_of_many_with_many_paths_is_not_too_much_for_the_policy(world: World) -> None:
+    """An API server refuses a pod when its expressions cost too much."""
+    place, paths = f"team-{world.id}", tuple(f"/project/{number}/shared" for number in range(10))
+    team = [podtable.resource(f"user{number}", place, user_paths=paths) for number in range(40)]
+    metadata = {
+        "labels": {permissions.LABEL_POD_RULES: permissions.BY_POLICY},
+        "annotations": NamespaceRules.of(team).annotations(),
+    }
+    good, bad = podtable.complete(), podtable.mounting("/etc")
+    for number in range(20):
+        good = podtable.mounting(f"{paths[-1]}/deep/below/{number}", good)
+        good["spec"]["volumes"][-1]["name"] = f"v{number}"
+    async with world.manager():
+        await without_webhooks(world)
+        await world.client.create(NAMESPACES, {"metadata": {"name": place, **metadata}})
+        account = {"metadata": {"name": "default", "namespace": place}}
+        with contextlib.suppress(kube_errors.AlreadyExists):
+            await world.client.create(SERVICE_ACCOUNTS.raw(), account)
+        await in_force(world, {"team": place})
+        await world.create(world.client, good, place, dry_run=True)
+        with pytest.raises(kube_errors.Forbidden, match="limit-hostpath-vols"):
+            await world.create(world.client, bad, place, dry_run=True)
 
 
 # What each role may do in the namespace, and beside it.

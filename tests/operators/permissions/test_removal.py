@@ -28,10 +28,11 @@ class Writer:
     def __init__(self, *bindings: Binding) -> None:
         self.done: list[str] = []
         self.bindings = bindings
+        self.workloads: dict[Any, list[Any]] = {}
 
     async def list(self, ref: Any, namespace: str) -> Any:
-        """The RoleBindings of the namespace."""
-        return SimpleNamespace(items=list(self.bindings))
+        """The RoleBindings of the namespace, or its workloads."""
+        return SimpleNamespace(items=list(self.bindings if ref.kind == "RoleBinding" else self.workloads.get(ref, ())))
 
     async def remove(self, kind: str, namespace: str, name: str) -> None:
         self.done.append(f"{kind}/{name}")

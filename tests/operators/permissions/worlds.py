@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from tests import servers
@@ -28,7 +29,8 @@ from bedplate.operators.permissions.assembly import Assembly
 from bedplate.program.webhookcertificates import CONFIGURATIONS, MUTATING_CONFIGURATIONS
 from bedplate.runtime.leaderelection import Timing
 
-QUICK = Timing(lease_s=4.0, renew_s=3.0, retry_s=0.3)
+PATIENT = Timing(lease_s=60.0, renew_s=50.0, retry_s=0.3)
+"""A manager that ends gives its lease back; one that was merely slow keeps it."""
 _REFS = {
     "Namespace": NAMESPACES.raw(),
     "CustomResourceDefinition": CRDS,
@@ -88,7 +90,7 @@ class World:
         words |= {key.replace("_", "-"): value for key, value in flags.items()}
         reading = options.read([f"--{key}={value}" for key, value in words.items()])
         assert not reading.problems, reading.problems
-        assembly = Assembly(reading.options, {}, timing=QUICK)
+        assembly = Assembly(reading.options, {}, timing=PATIENT)
         task = asyncio.create_task(assembly.run())
         try:
             await until(lambda: task.done() or self._is_ready(assembly), "the manager is ready")
@@ -98,6 +100,12 @@ class World:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def own_account(self, folder: Path) -> Path:
+        """A kubeconfig of the account that the manifests give the manager, with its rights and no others."""
+        token = await request_token(self.client, manifests.NAME, permissions.SYSTEM_NAMESPACE)
+        user = {"token": token.token}
+        return servers.write_kubeconfig(folder / "own.kubeconfig", self.server.url, self.server.ca_file, user)
 
     @staticmethod
     def _is_ready(assembly: Assembly) -> bool:

@@ -28,6 +28,12 @@ def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
     return {"apiGroups": [group], "resources": resources, "verbs": verbs}
 
 
+def _namespace() -> dict[str, Any]:
+    """With the label that the server adds: left out, a second apply would write."""
+    labels = {**_LABELS, "kubernetes.io/metadata.name": names.NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE, "labels": labels}}
+
+
 def rules() -> list[dict[str, Any]]:
     """What the operator may do in the whole cluster: find kernels and what it made for them, and say how they stand,
     also where it was not admitted."""
@@ -83,7 +89,7 @@ def documents(image: str, pull_policy: str = "IfNotPresent") -> list[dict[str, A
     """Everything, in the order in which it is applied."""
     own = {"namespace": names.NAMESPACE}
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE, "labels": _LABELS}},
+        _namespace(),
         crd.definition(),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _ACCOUNT, **own}},
         _rbac("ClusterRole", _ROLE, {"rules": rules()}),

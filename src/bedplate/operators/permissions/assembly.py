@@ -91,14 +91,25 @@ class Assembly(program.Assembly[Options]):
         uses_policies = self.options.managing.admission_policies == "auto"
         client = await parts.clients.leading()
         discovery = Discovery(client, world, uses_policies, self.time)
-        await self._add_controller(parts, world, discovery)
-        self._add_webhook(parts, world)
+        cluster = self._known(manager, world)
+        await self._add_controller(parts, world, discovery, cluster)
+        self._add_webhook(parts, world, cluster)
 
     def _followed(self, manager: Manager, kind: str) -> Any:
         namespace = permissions.NAMESPACE if kind == "Secret" else None
         return manager.cache(live.REFS[kind], namespace=namespace, label_selector=live.SELECTOR)
 
-    async def _add_controller(self, parts: Parts, world: Live, discovery: Discovery) -> None:
+    def _known(self, manager: Manager, world: Live) -> Cluster:
+        """What the webhook and removals know of storage."""
+        return Cluster(
+            world.namespaces,
+            manager.cache(permissions.CLAIMS),
+            manager.cache(permissions.PERSISTENT_VOLUMES),
+            manager.cache(permissions.STORAGE_CLASSES),
+            time=self.time,
+        )
+
+    async def _add_controller(self, parts: Parts, world: Live, discovery: Discovery, cluster: Cluster) -> None:
         manager = parts.manager
         resources = {
             ref.kind: manager.cache(ref, namespace=permissions.NAMESPACE, indexes=controller.INDEXES)
@@ -113,24 +124,20 @@ class Assembly(program.Assembly[Options]):
             Writer(discovery.client, world, self.time),
             recorders.get(PROGRAM),
             is_guarded=lambda: manifests.MUTATING in guards,
+            claims_of=cluster.claims_of,
             time=self.time,
             registry=self.registry,
         )
         discovery.on_facts, discovery.on_release = self.controller.use, self.controller.look_again
+        discovery.on_repaired = self.controller.tell_repaired
         again = self.controller.look_again
         guards.on_change(lambda change: again())
         for part in recorders.parts():
             manager.add(part)
         manager.add(_Managing(self.controller, discovery))
 
-    def _add_webhook(self, parts: Parts, world: Live) -> None:
+    def _add_webhook(self, parts: Parts, world: Live, cluster: Cluster) -> None:
         manager, pair = parts.manager, ServingPair()
-        cluster = Cluster(
-            world.namespaces,
-            manager.cache(permissions.CLAIMS),
-            manager.cache(permissions.PERSISTENT_VOLUMES),
-            manager.cache(permissions.STORAGE_CLASSES),
-        )
         needed = (cluster.namespaces, cluster.claims, cluster.persistent, cluster.classes)
         self.webhook = WebhookServer(
             pair,

@@ -22,9 +22,10 @@ from bedplate.core import clock, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.operators.permissions import desired, live, objects, statuses
+from bedplate.operators.permissions.decision import Claims
 from bedplate.operators.permissions.desired import Picture
 from bedplate.operators.permissions.objects import ClusterFacts
-from bedplate.operators.permissions.removal import Removal, StillBound
+from bedplate.operators.permissions.removal import Held, Removal
 from bedplate.operators.permissions.writing import Foreign, Writer
 from bedplate.runtime import events
 from bedplate.runtime.cache import Cache, Change
@@ -64,6 +65,7 @@ class PermissionController:
     recorder: Any
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     is_guarded: Callable[[], bool] = lambda: True
+    claims_of: Callable[[str, RawObject], Claims] = lambda namespace, pod: {}
     time: clock.Clock = field(default_factory=clock.SystemClock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     loop: Controller = field(init=False)
@@ -168,8 +170,8 @@ class PermissionController:
                 return None
         except Foreign as err:
             reason = desired.Reason("Conflict", str(err))
-        except StillBound as err:
-            reason = desired.Reason(permissions.STILL_BOUND, str(err))
+        except Held as err:
+            reason = desired.Reason(err.reason, str(err))
         await self._report(resource, reason.reason, reason.message)
         return Result(_RETRY_S)
 
@@ -249,7 +251,7 @@ class PermissionController:
         log.info("permission.removed", kind=resource.kind, name=resource.name, objects=len(names))
 
     def _removal(self, resource: Permission, picture: Picture) -> Removal:
-        return Removal(self.writer, self.client, self.live, resource, picture, self._users_of)
+        return Removal(self.writer, self.client, self.live, resource, picture, self._users_of, self.claims_of)
 
     def _users_of(self, namespace: str) -> list[PermissionUser]:
         return list(self.resources[permissions.USERS.kind].by_index(BY_NAMESPACE, namespace))
@@ -265,6 +267,13 @@ class PermissionController:
         await statuses.write(self.client, self._refs[resource.kind], resource, status)
         about = events.reference(self._refs[resource.kind], resource)
         self.recorder.event(about, events.WARNING, NOT_MADE, message)
+
+    def tell_repaired(self, target: RawObject, was_deleted: bool) -> None:
+        """Tell of an object that all users share, and that no custom resource stands for."""
+        what = "was deleted" if was_deleted else "was changed"
+        metadata = target["metadata"]
+        about = meta.ObjectReference(api_version=target["apiVersion"], kind=target["kind"], name=metadata["name"])
+        self.recorder.event(about, events.WARNING, DRIFT_REPAIRED, f"{objects.identity(target)} {what} and is restored")
 
     def _tell_drift(self, resource: Permission, target: RawObject, before: Any) -> None:
         what = "was deleted or lost its labels" if before is None else "was changed"

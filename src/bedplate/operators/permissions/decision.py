@@ -10,6 +10,7 @@ ValidatingAdmissionPolicy does, to which pods come after all changes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -22,10 +23,13 @@ from bedplate.operators.permissions.refusals import Refusal
 from bedplate.operators.permissions.rules import ALL_UIDS, ESCALATION, PRIVILEGED, NamespaceRules, RuleSet
 from bedplate.operators.permissions.volumes import Claim
 
-__all__ = ["Operation", "Verdict", "check", "decide", "has_host_path"]
+__all__ = ["LARGEST", "MOST_REASONS", "Operation", "Verdict", "check", "decide", "has_host_path"]
 
 Claims = Mapping[str, Claim]
-_CREATING = ("DirectoryOrCreate", "FileOrCreate")
+LARGEST = 500
+"""How many volumes, or containers of one kind, a pod may have. No node runs as many; and whoever may create pods could
+keep the webhook busy with a pod of a hundred thousand, which is one small request."""
+MOST_REASONS = 100
 _RULES = {
     pods.CONTAINERS: refusals.IDENTITY_CONTAINERS,
     pods.INIT: refusals.IDENTITY_INIT,
@@ -67,11 +71,14 @@ def decide(
     """Decide about a pod. `claims`: what is known of the claims of the namespace, by name."""
     if not rules.is_restricted:
         return Verdict(pod=pod)
+    too_large = _size(rules, pod)
+    if too_large is not None:
+        return Verdict((too_large,), pod=pod)
     known = claims if claims is not None else {}
     identity = _identity(rules, has_host_path(pod, known))
     patch = mutation.patch(pod, identity, is_debug=operation is Operation.DEBUG)
     changed = mutation.applied(pod, patch)
-    return Verdict(tuple(check(rules, changed, known)), tuple(patch), changed)
+    return Verdict(tuple(itertools.islice(check(rules, changed, known), MOST_REASONS)), tuple(patch), changed)
 
 
 def check(rules: NamespaceRules, pod: Mapping[str, Any], claims: Claims | None = None) -> Iterator[Refusal]:
@@ -82,15 +89,29 @@ def check(rules: NamespaceRules, pod: Mapping[str, Any], claims: Claims | None =
         message = "the namespace has lost its rules"
         yield Refusal("pod-rules", "metadata.namespace", message, "wait for the permission manager to restore them")
         return
+    too_large = _size(rules, pod)
+    if too_large is not None:
+        yield too_large
+        return
     known = claims if claims is not None else {}
     has_host = has_host_path(pod, known)
     for rule_set in rules.sets:
         yield from _host_paths(rule_set, pod, known)
+    yield from _repositories(rules, pod)
     yield from _identities(rules, pod, has_host)
     yield from _privileges(rules, pod, has_host)
     first = rules.sets[0]
     for finding in baseline.findings(pod):
         yield msgspec.structs.replace(finding, rule=first.rule(finding.rule))
+
+
+def _size(rules: NamespaceRules, pod: Mapping[str, Any]) -> Refusal | None:
+    """Why a pod is not looked at."""
+    name, count = pods.largest_list(pod)
+    if count <= LARGEST:
+        return None
+    rule = rules.sets[0].rule(refusals.SIZE) if rules.sets else refusals.SIZE
+    return Refusal(rule, f"spec.{name}", f"there are {count}, and at most {LARGEST} are allowed", "use several pods")
 
 
 def has_host_path(pod: Mapping[str, Any], claims: Claims) -> bool:
@@ -106,13 +127,9 @@ def has_host_path(pod: Mapping[str, Any], claims: Claims) -> bool:
 
 def claim_in(pod: Mapping[str, Any], volume: Mapping[str, Any], claims: Claims) -> Claim | None:
     """The claim of a volume; one that is not known may be anything."""
-    if volume.get("ephemeral") is not None:
-        name = f"{pods.mapped(pod.get('metadata')).get('name', '')}-{volume.get('name', '')}"
-        return claims.get(name, volumes.UNKNOWN)
-    source = volume.get("persistentVolumeClaim")
-    if source is None:
+    if volume.get("ephemeral") is None and volume.get("persistentVolumeClaim") is None:
         return None
-    return claims.get(str(pods.mapped(source).get("claimName", "")), volumes.UNKNOWN)
+    return claims.get(volumes.name_of(pod, volume), volumes.UNKNOWN)
 
 
 def _host_paths(rule_set: RuleSet, pod: Mapping[str, Any], claims: Claims) -> Iterator[Refusal]:
@@ -127,6 +144,14 @@ def _host_paths(rule_set: RuleSet, pod: Mapping[str, Any], claims: Claims) -> It
             yield from _host_path(rule_set, rule, f"{field}.persistentVolumeClaim", claim.path, None)
 
 
+def _repositories(rules: NamespaceRules, pod: Mapping[str, Any]) -> Iterator[Refusal]:
+    """The kubelet runs git for such a volume, as root, on whatever the repository says."""
+    for field, volume in pods.volumes(pod):
+        if volume.get("gitRepo") is not None:
+            rule, message = rules.sets[0].rule(refusals.VOLUMES), "the node would run git on the repository as root"
+            yield Refusal(rule, f"{field}.gitRepo", message, "clone it in an init container")
+
+
 def _host_path(rule_set: RuleSet, rule: str, field: str, path: str, kind: Any) -> Iterator[Refusal]:
     place = f"{field}.path" if field.endswith("hostPath") else field
     if not rule_set.has_path(path):
@@ -135,7 +160,7 @@ def _host_path(rule_set: RuleSet, rule: str, field: str, path: str, kind: Any) -
     elif not rule_set.has_identity:
         message = f"the UID and GIDs of {rule_set.user} are not known"
         yield Refusal(rule, place, message, f"set spec.uid and spec.gids of {rule_set.release}")
-    elif kind in _CREATING:
+    elif kind in volumes.CREATING:
         # The kubelet would create it as root, and follow a link on the way.
         yield Refusal(rule, f"{field}.type", f"{kind} creates files as root", "create it first and use another type")
 
@@ -167,6 +192,9 @@ def _identities(rules: NamespaceRules, pod: Mapping[str, Any], has_host: bool) -
     if any(each.uid >= 0 for each in bound):
         choices = _choices(rules, has_host, lambda each: (each.uid,) if each.uid >= 0 else ())
         yield from _numbers(rules, pod, "runAsUser", choices)
+        if pods.mapped(pods.spec_of(pod).get("os")).get("name") == "windows":
+            rule, message = rules.sets[0].rule(refusals.IDENTITY), "pods of Windows have no UID"
+            yield Refusal(rule, "spec.os.name", message, "use linux")
     if any(each.gids for each in bound):
         choices = _choices(rules, has_host, lambda each: each.gids)
         yield from _numbers(rules, pod, "runAsGroup", choices)

@@ -49,16 +49,15 @@ def reason_against(resource: Permission, picture: Picture) -> Reason | None:
     if problems:
         return Reason("Invalid", "; ".join(problems))
     spec = resource.spec
-    if isinstance(resource, PermissionUser):
-        if resource.spec.is_cluster_wide:
-            return None
-        older = _older_twin(resource, picture.neighbours)
-        if older is not None:
-            message = f"{older.name} already gives {spec.username} rights in the namespace {spec.namespace!r}"
-            return Reason("Duplicate", message)
-        if not picture.is_guarded:
-            message = "the webhook configuration is missing: apply the output of `bedplate permissions manifests`"
-            return Reason("NotGuarded", message)
+    if _is_cluster_wide(resource):
+        return None
+    older = _older_twin(resource, picture.neighbours)
+    if older is not None:
+        message = f"{older.name} already gives {spec.username} rights in the namespace {spec.namespace!r}"
+        return Reason("Duplicate", message)
+    if isinstance(resource, PermissionUser) and not picture.is_guarded:
+        message = "the webhook configuration is missing: apply the output of `bedplate permissions manifests`"
+        return Reason("NotGuarded", message)
     may_create = isinstance(resource, PermissionUser) and resource.spec.create_namespace
     if picture.namespace is None and not may_create:
         return Reason("NamespaceNotFound", f"the namespace {spec.namespace!r} does not exist: create it first")
@@ -119,13 +118,19 @@ def _users(resource: Permission, picture: Picture) -> list[PermissionUser]:
     return [each for each in users if each.spec.namespace == resource.spec.namespace and not objects.problems(each)]
 
 
-def _older_twin(resource: PermissionUser, neighbours: Iterable[Permission]) -> Permission | None:
+def _is_cluster_wide(resource: Permission) -> bool:
+    return isinstance(resource, PermissionUser) and resource.spec.is_cluster_wide
+
+
+def _older_twin(resource: Permission, neighbours: Iterable[Permission]) -> Permission | None:
+    """One of the same kind for the same user and namespace: both would make the same objects, and each repair what the
+    other one wrote."""
     twins = (
         each
         for each in neighbours
-        if isinstance(each, PermissionUser)
+        if each.kind == resource.kind
         and (each.spec.username, each.spec.namespace) == (resource.spec.username, resource.spec.namespace)
-        and not each.spec.is_cluster_wide
+        and not _is_cluster_wide(each)
         and not each.metadata.is_deleting
     )
     return next((each for each in twins if _age(each) < _age(resource)), None)

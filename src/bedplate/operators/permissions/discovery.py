@@ -38,7 +38,8 @@ _ADMISSION, _KYVERNO = "/apis/admissionregistration.k8s.io/v1", "/apis/kyverno.i
 
 @dataclass(slots=True)
 class Discovery:
-    """Looks at the cluster from time to time. `on_facts` and `on_release` are called for every difference."""
+    """Looks at the cluster from time to time. `on_facts` and `on_release` are called for every difference,
+    `on_repaired` for an object that all users share and somebody else changed."""
 
     client: Client
     live: Live
@@ -48,7 +49,10 @@ class Discovery:
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     on_facts: Callable[[ClusterFacts], None] = lambda facts: None
     on_release: Callable[[str | None], None] = lambda release: None
+    on_repaired: Callable[[RawObject, bool], None] = lambda target, is_new: None
     _told: str = ""
+    _held: set[str] = field(default_factory=set)
+    """Kinds that were as they should be."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -127,11 +131,13 @@ class Discovery:
             current = await self.client.get(ref, name)
         except kube_errors.NotFound:
             current = {}
-        if live.matches(target, current):
-            return
-        options: Any = {"type": PatchType.APPLY, "field_manager": permissions.FIELD_MANAGER, "force": True}
-        await self.client.patch(ref, name, target, **options)
-        log.info("discovery.policy_written", kind=target["kind"], name=name, is_new=not current)
+        if not live.matches(target, current):
+            options: Any = {"type": PatchType.APPLY, "field_manager": permissions.FIELD_MANAGER, "force": True}
+            await self.client.patch(ref, name, target, **options)
+            log.info("discovery.policy_written", kind=target["kind"], name=name, is_new=not current)
+            if ref.kind in self._held:
+                self.on_repaired(target, not current)
+        self._held.add(ref.kind)
 
     async def _follow_policies(self) -> None:
         listing = await self.client.list(live.CLUSTER_POLICIES, label_selector=live.SELECTOR)

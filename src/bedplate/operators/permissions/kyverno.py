@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedplate.api.resources import RawObject
-from bedplate.operators.permissions import refusals
+from bedplate.operators.permissions import refusals, volumes
 from bedplate.operators.permissions.rules import ALL_UIDS, RuleSet
 
 __all__ = ["engine_values", "policies", "policy_values"]
@@ -32,7 +32,6 @@ FEATURES = {
     "gpu-operator": {"disallow-host-path": "gpu-operator"},
 }
 """Which feature needs an exception from which policy, and for which namespace."""
-_CREATING = ("DirectoryOrCreate", "FileOrCreate")
 _ORDER = ("default", "local-path-storage", "*-restricted", "prometheus", "kube-system", "gpu-operator")
 # Kyverno refuses every pod for which a query has no answer, as for a list that the pod does not have.
 _HOST_PATHS = "request.object.spec.volumes[?hostPath] || `[]`"
@@ -109,7 +108,7 @@ def _host_paths(rule_set: RuleSet) -> dict[str, Any]:
     condition = {"key": element, "operator": "AnyNotIn", "value": allowed}
     climbing = {"key": "{{ element.hostPath.path | contains(@, '..') }}", "operator": "Equals", "value": True}
     # The kubelet would create it, as root.
-    creating = {"key": "{{ element.hostPath.type || '' }}", "operator": "AnyIn", "value": list(_CREATING)}
+    creating = {"key": "{{ element.hostPath.type || '' }}", "operator": "AnyIn", "value": list(volumes.CREATING)}
     return {
         "message": f"{rule_set.rule(refusals.HOST_PATHS)}: the host paths of {rule_set.user} are {shown}",
         "foreach": [

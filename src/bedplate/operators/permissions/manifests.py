@@ -1,8 +1,9 @@
 """What an administrator applies before the permission manager starts.
 
 In: the address of a webhook outside the cluster, if it runs there; the image otherwise. Out: objects in raw form:
-namespaces, the four definitions, rights, webhook configurations, and for a manager inside the cluster its Service and
-Deployment. Pure. `caBundle` is left out: the manager fills it in, and applying the manifests again does not remove it.
+namespaces, the four definitions, rights, webhook configurations, and for a manager inside the cluster its Service,
+Deployment and budget. Pure. `caBundle` is left out: the manager fills it in, and applying the manifests again does not
+remove it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from bedplate.api import permissions
 from bedplate.api.resources import RawObject
-from bedplate.operators.permissions import crds
+from bedplate.operators.permissions import crds, leftovers, policies
 
 __all__ = ["objects"]
 
@@ -23,6 +24,12 @@ PORT = 9443
 TIMEOUT_S = 10
 SYSTEM = permissions.SYSTEM_NAMESPACE
 _RBAC_GROUP = "rbac.authorization.k8s.io"
+# A claim serves an ephemeral volume of the pod that owns it.
+_ANOTHER_POD = (
+    "(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod'"
+    " && (!has(oldObject.metadata.ownerReferences)"
+    " || !oldObject.metadata.ownerReferences.exists(p, p.uid == o.uid))))"
+)
 _ALL = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _READ = ["get", "list", "watch"]
 
@@ -30,17 +37,24 @@ _READ = ["get", "list", "watch"]
 def objects(webhook_url: str = "", image: str = "bedplate:latest") -> list[RawObject]:
     """Everything, in the order in which it is applied."""
     names = (permissions.CHARTS_NAMESPACE, permissions.NAMESPACE, SYSTEM)
-    rendered: list[RawObject] = [_object("v1", "Namespace", name) for name in names]
+    rendered: list[RawObject] = [_namespace(name) for name in names]
     rendered += crds.definitions()
     rendered += _rights()
     if not webhook_url:
-        rendered += [_service(), _deployment(image)]
+        rendered += [_service(), _deployment(image), _budget()]
     return [*rendered, _mutating(webhook_url), _validating(webhook_url)]
 
 
 def _object(version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> RawObject:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def _namespace(name: str) -> RawObject:
+    """With the label that the server adds: left out, the second `kubectl apply --server-side` would take it away from
+    itself, which is a write."""
+    labels = {"kubernetes.io/metadata.name": name}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def _rule(group: str, resources: list[str], verbs: list[str], **more: Any) -> dict[str, Any]:
@@ -56,6 +70,10 @@ def _rights() -> list[RawObject]:
         _rule(permissions.GROUP, [f"{kind}/{part}" for kind in kinds for part in ("finalizers", "status")], _ALL),
         _rule("", ["namespaces", "serviceaccounts"], _ALL),
         _rule("", ["persistentvolumes", "persistentvolumeclaims"], _READ),
+        # Which pods name a claim that is about to have a path of a node.
+        _rule("", ["pods"], ["list"]),
+        # Which workloads wait for the end of the rules of a namespace.
+        *(_rule(group, plurals, ["list"]) for group, plurals in _workloads().items()),
         _rule("", ["events"], ["create", "patch"]),
         _rule("storage.k8s.io", ["storageclasses"], _READ),
         _rule(_RBAC_GROUP, ["clusterrolebindings", "rolebindings"], _ALL),
@@ -84,6 +102,11 @@ def _rights() -> list[RawObject]:
     ]
 
 
+def _workloads() -> dict[str, list[str]]:
+    groups = sorted({ref.group for ref in leftovers.WORKLOADS})
+    return {group: sorted(ref.plural for ref in leftovers.WORKLOADS if ref.group == group) for group in groups}
+
+
 def _service() -> RawObject:
     ports = [{"name": "webhook", "port": 443, "targetPort": PORT, "protocol": "TCP"}]
     return _object("v1", "Service", NAME, SYSTEM, spec={"selector": {"app": NAME}, "ports": ports})
@@ -103,7 +126,10 @@ def _deployment(image: str) -> RawObject:
         "securityContext": context,
     }
     labels = {"app": NAME, "control-plane": "controller-manager"}
+    # Without an answer no pod of a user is created: one node that fails must not take both replicas.
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     pod = {
+        "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": NAME}}}],
         "serviceAccountName": NAME,
         "priorityClassName": "system-cluster-critical",
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -117,9 +143,15 @@ def _deployment(image: str) -> RawObject:
     return _object("apps/v1", "Deployment", NAME, SYSTEM, spec=spec)
 
 
+def _budget() -> RawObject:
+    """One replica answers while nodes are drained."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": NAME}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    return _object("policy/v1", "PodDisruptionBudget", NAME, SYSTEM, spec=spec)
+
+
 def _mutating(url: str) -> RawObject:
     webhook = {
-        **_webhook("mutate", url, MUTATE_PODS, _of_namespaces(None)),
+        **_webhook("mutate", url, MUTATE_PODS, policies.namespaces()),
         "rules": [_admits("pods", "CREATE"), _admits("pods/ephemeralcontainers", "UPDATE")],
         "reinvocationPolicy": "Never",
     }
@@ -128,22 +160,22 @@ def _mutating(url: str) -> RawObject:
 
 def _validating(url: str) -> RawObject:
     """The final pod, where no policy of the API server checks it; and claims, always."""
-    by_webhook = _of_namespaces(permissions.BY_WEBHOOK)
+    by_webhook = policies.namespaces(permissions.BY_WEBHOOK)
     pods = {
         **_webhook("validate", url, VALIDATE_PODS, by_webhook),
         "rules": [_admits("pods", "CREATE"), _admits("pods/ephemeralcontainers", "UPDATE")],
     }
     claims = {
-        **_webhook("claims", url, VALIDATE_CLAIMS, _of_namespaces(None)),
+        **_webhook("claims", url, VALIDATE_CLAIMS, policies.namespaces()),
         "rules": [_admits("persistentvolumeclaims", "CREATE", "UPDATE")],
-        # Anything but a change of the volume passes: status, finalizers, sizes.
+        # Anything but another volume, or a pod that gets it, passes: status, finalizers, sizes.
         "matchConditions": [
             {
                 "name": "another-volume",
                 "expression": (
                     "has(object.spec.volumeName) && object.spec.volumeName != ''"
                     " && (request.operation == 'CREATE' || !has(oldObject.spec.volumeName)"
-                    " || oldObject.spec.volumeName != object.spec.volumeName)"
+                    f" || oldObject.spec.volumeName != object.spec.volumeName || {_ANOTHER_POD})"
                 ),
             }
         ],
@@ -164,16 +196,6 @@ def _webhook(name: str, url: str, path: str, selector: dict[str, Any]) -> dict[s
         "timeoutSeconds": TIMEOUT_S,
         "namespaceSelector": selector,
     }
-
-
-def _of_namespaces(checked: str | None) -> dict[str, Any]:
-    """Restricted namespaces, and never one of the cluster itself."""
-    key, own = permissions.LABEL_POD_RULES, "kubernetes.io/metadata.name"
-    protected = [*permissions.PROTECTED, "kube-node-lease", "kube-public"]
-    marked: dict[str, Any] = {"key": key, "operator": "Exists"}
-    if checked is not None:
-        marked = {"key": key, "operator": "In", "values": [checked]}
-    return {"matchExpressions": [marked, {"key": own, "operator": "NotIn", "values": protected}]}
 
 
 def _admits(resource: str, *operations: str) -> dict[str, Any]:

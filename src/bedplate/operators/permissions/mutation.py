@@ -46,15 +46,16 @@ def patch(pod: Mapping[str, Any], identity: Identity, *, is_debug: bool = False)
 def applied(pod: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The pod with the changes of `patch`."""
     spec = dict(pods.spec_of(pod))
+    copied: dict[str, list[Any]] = {}
     for change in changes:
         parts = change["path"].split("/")[2:]
         if len(parts) == 1:
             spec[parts[0]] = change["value"]
-        else:
-            name, index = parts[0], int(parts[1])
-            containers = list(pods.listed(spec[name]))
-            containers[index] = {**pods.mapped(containers[index]), parts[2]: change["value"]}
-            spec[name] = containers
+            continue
+        name, index = parts[0], int(parts[1])
+        if name not in copied:
+            spec[name] = copied[name] = list(pods.listed(spec[name]))
+        copied[name][index] = {**pods.mapped(copied[name][index]), parts[2]: change["value"]}
     return {**pod, "spec": spec}
 
 

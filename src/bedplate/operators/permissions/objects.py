@@ -40,14 +40,14 @@ def problems(resource: Permission) -> list[str]:
     """Why nothing can be made of a custom resource, as far as it says so itself."""
     spec = resource.spec
     reasons = permissions.username_problems(spec.username)
+    if len(resource.name) > _LONGEST_RELEASE:
+        reasons.append(f"the name {resource.name!r} is longer than {_LONGEST_RELEASE} characters")
     if isinstance(resource, PermissionUser):
         reasons += [text for path in resource.spec.user_paths for text in rules.path_problems(path)]
         if resource.spec.role not in permissions.ROLES:
             reasons.append(f"the role {resource.spec.role!r} is not one of {', '.join(permissions.ROLES)}")
         if resource.spec.is_cluster_wide:
             return reasons
-    if len(resource.name) > _LONGEST_RELEASE:
-        reasons.append(f"the name {resource.name!r} is longer than {_LONGEST_RELEASE} characters")
     if not spec.namespace:
         reasons.append("the namespace is empty")
     elif permissions.is_protected(spec.namespace):

@@ -12,10 +12,12 @@ from typing import Any
 
 __all__ = [
     "CONTAINERS",
+    "COUNTED",
     "EPHEMERAL",
     "INIT",
     "Container",
     "containers",
+    "largest_list",
     "listed",
     "mapped",
     "security",
@@ -25,6 +27,9 @@ __all__ = [
 
 CONTAINERS, INIT, EPHEMERAL = "containers", "initContainers", "ephemeralContainers"
 LISTS = (CONTAINERS, INIT, EPHEMERAL)
+VOLUMES = "volumes"
+COUNTED = (*LISTS, VOLUMES)
+"""The lists whose length is limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +82,11 @@ def containers(pod: Mapping[str, Any]) -> Iterator[Container]:
 
 def volumes(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """All volumes with their fields."""
-    for index, value in enumerate(listed(spec_of(pod).get("volumes"))):
+    for index, value in enumerate(listed(spec_of(pod).get(VOLUMES))):
         yield f"spec.volumes[{index}]", mapped(value)
+
+
+def largest_list(pod: Mapping[str, Any]) -> tuple[str, int]:
+    """Which of the lists of containers and volumes is the longest, and its length."""
+    spec = spec_of(pod)
+    return max(((name, len(listed(spec.get(name)))) for name in COUNTED), key=lambda each: each[1])

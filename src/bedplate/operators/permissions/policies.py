@@ -11,9 +11,9 @@ from typing import Any
 
 from bedplate.api import permissions
 from bedplate.api.resources import RawObject, custom
-from bedplate.operators.permissions import baseline, refusals
+from bedplate.operators.permissions import baseline, decision, pods, refusals, volumes
 
-__all__ = ["BINDINGS", "POLICIES", "objects"]
+__all__ = ["BINDINGS", "POLICIES", "namespaces", "objects"]
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = custom(GROUP, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
@@ -22,12 +22,10 @@ NAME = f"pods.{permissions.GROUP}"
 
 _LABELS = {"app.kubernetes.io/managed-by": permissions.FIELD_MANAGER}
 _PARTS = "v.hostPath.path.split('/')"
-_CANONICAL = f"'/' + {_PARTS}.filter(p, p != '' && p != '.').map(p, p + '/').join('')"
+_LINE = f"'path=/' + {_PARTS}.filter(p, p != '' && p != '.').map(p, p + '/').join('')"
 _IS_OWN = (
-    f"v.hostPath.path.startsWith('/') && !{_PARTS}.exists(p, p == '..')"
-    f" && r.exists(l, l.startsWith('path=') && ({_CANONICAL}).startsWith(l.substring(5)))"
+    "r.exists(l, l.startsWith('path=') && p.startsWith(l))"
     " && r.exists(l, l.startsWith('uid=')) && r.exists(l, l.startsWith('gid='))"
-    " && !(v.hostPath.?type.orValue('') in ['DirectoryOrCreate', 'FileOrCreate'])"
 )
 _OWN_NUMBERS = "(variables.host ? variables.sets.all(r, n in r) : variables.sets.exists(r, n in r))"
 _CONTAINER = "c.?securityContext"
@@ -59,7 +57,6 @@ def _policy(has_strict_groups: bool) -> RawObject:
 
 
 def _binding() -> RawObject:
-    selector = {"matchExpressions": [{"key": permissions.LABEL_POD_RULES, "operator": "Exists"}]}
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -67,9 +64,20 @@ def _binding() -> RawObject:
         "spec": {
             "policyName": NAME,
             "validationActions": ["Deny"],
-            "matchResources": {"matchPolicy": "Equivalent", "namespaceSelector": selector, "objectSelector": {}},
+            "matchResources": {"matchPolicy": "Equivalent", "namespaceSelector": namespaces(), "objectSelector": {}},
         },
     }
+
+
+def namespaces(checked: str = "") -> dict[str, Any]:
+    """The selector of restricted namespaces, and never of one of the cluster itself, whoever labelled it. `checked`: of
+    those alone whose final pods are checked like that."""
+    key, own = permissions.LABEL_POD_RULES, "kubernetes.io/metadata.name"
+    protected = [*permissions.PROTECTED, "kube-node-lease", "kube-public"]
+    marked: dict[str, Any] = {"key": key, "operator": "Exists"}
+    if checked:
+        marked = {"key": key, "operator": "In", "values": [checked]}
+    return {"matchExpressions": [marked, {"key": own, "operator": "NotIn", "values": protected}]}
 
 
 def _resource(name: str, operation: str) -> dict[str, Any]:
@@ -86,7 +94,12 @@ def _variables() -> dict[str, str]:
         "sets": f"variables.notes.filter(k, {key}).map(k, variables.notes[k].split('\\n'))",
         "rule": "size(variables.sets) > 0 ? variables.sets[0][0].substring(8) + '-' : ''",
         "volumes": "object.spec.?volumes.orValue([])",
-        "host": "variables.volumes.exists(v, has(v.hostPath))",
+        "hosts": "variables.volumes.filter(v, has(v.hostPath))",
+        "host": "size(variables.hosts) > 0",
+        # As the line of a rule that allows exactly this path; empty where no rule can.
+        "paths": (
+            f"variables.hosts.map(v, v.hostPath.path.startsWith('/') && !{_PARTS}.exists(p, p == '..') ? {_LINE} : '')"
+        ),
         "context": "object.spec.?securityContext.orValue({})",
         "containers": (
             "object.spec.containers + object.spec.?initContainers.orValue([])"
@@ -112,9 +125,20 @@ def _validations(has_strict_groups: bool) -> list[tuple[str, str, str]]:
     return [
         ("pod-rules", "size(variables.sets) > 0", "the namespace has lost its rules: wait for the permission manager"),
         (
+            refusals.SIZE,
+            " && ".join(f"size(object.spec.?{name}.orValue([])) <= {decision.LARGEST}" for name in pods.COUNTED),
+            f"spec: at most {decision.LARGEST} containers and volumes are allowed",
+        ),
+        (
             refusals.HOST_PATHS,
-            f"variables.volumes.all(v, !has(v.hostPath) || variables.sets.all(r, {_IS_OWN}))",
+            f"variables.paths.all(p, variables.sets.all(r, {_IS_OWN}))"
+            f" && !variables.hosts.exists(v, v.hostPath.?type.orValue('') in {_listed(volumes.CREATING)})",
             "spec.volumes: a hostPath is not one of the user, or would be created as root",
+        ),
+        (
+            refusals.VOLUMES,
+            "!variables.volumes.exists(v, has(v.gitRepo))",
+            "spec.volumes: gitRepo is not allowed: the node would run git as root",
         ),
         (
             refusals.IDENTITY_CONTAINERS,

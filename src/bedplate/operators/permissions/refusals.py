@@ -5,6 +5,8 @@ In: nothing. Out: values with the rule, the field, what is wrong and what would 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 __all__ = ["Refusal", "summary"]
@@ -18,6 +20,11 @@ PRIVILEGES = "limit-privileges"
 BASELINE = "pod-security-baseline"
 HOST_PORTS = "limit-host-ports"
 PRIORITY = "limit-priority"
+VOLUMES = "limit-volumes"
+SIZE = "limit-size"
+
+_SHOWN = 20
+"""How many reasons a message has: a user reads no more, and each is sent through the API server."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -33,6 +40,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return f"{self.rule}: {self.field}: {self.message}; {self.remedy}"
 
 
-def summary(refusals: tuple[Refusal, ...]) -> str:
-    """All reasons as one message."""
-    return ". ".join(map(str, refusals))
+def summary(refusals: Sequence[Refusal]) -> str:
+    """The reasons as one message; of very many the first ones."""
+    more = ["there are more reasons"] if len(refusals) > _SHOWN else []
+    return ". ".join([*map(str, refusals[:_SHOWN]), *more])

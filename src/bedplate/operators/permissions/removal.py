@@ -2,26 +2,30 @@
 
 In: names of objects, the other custom resources. Out: deletions. What another resource needs stays. A namespace is
 deleted only if the manager created it and nobody else has rights in it; one that was there before loses the rules and
-keeps everything else. It does not lose them while its user has rights by a binding that was made since: whoever may
-create bindings could otherwise wait for the end of the rules.
+keeps everything else. It does not lose them while its user has rights by a binding that was made since, nor while a
+workload is there that was made or changed since and would run what the rules refuse: whoever may create either could
+otherwise wait for the end of the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bedplate.api import permissions
 from bedplate.api.permissions import Binding, Permission, PermissionUser, Subject
+from bedplate.api.resources import RawObject
 from bedplate.core import errors
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
-from bedplate.operators.permissions import desired, live, objects
+from bedplate.operators.permissions import desired, leftovers, live, objects
+from bedplate.operators.permissions.decision import Claims
 from bedplate.operators.permissions.desired import Picture
 from bedplate.operators.permissions.live import Live
+from bedplate.operators.permissions.rules import NamespaceRules
 from bedplate.operators.permissions.writing import Writer
 
-__all__ = ["Removal", "StillBound", "later_bindings"]
+__all__ = ["Held", "LeftBehind", "Removal", "StillBound", "later_bindings"]
 
 _ORDER = (
     "RoleBinding",
@@ -34,11 +38,27 @@ _ORDER = (
     "Namespace",
 )
 
+_SHOWN = 5
 _BINDING_ROLES = frozenset({"admin", "cluster-admin"})
 
 
-class StillBound(errors.Invalid):
+class Held(errors.Invalid):
+    """The rules of a user cannot go yet."""
+
+    reason = ""
+    """Of the condition."""
+
+
+class StillBound(Held):
     """A user whose rules should go has rights by bindings of others."""
+
+    reason = permissions.STILL_BOUND
+
+
+class LeftBehind(Held):
+    """Workloads of a namespace whose rules should go would run what the rules refuse."""
+
+    reason = permissions.LEFT_BEHIND
 
 
 def later_bindings(resource: Permission, namespace: str, bindings: Iterable[Binding]) -> list[str]:
@@ -74,6 +94,8 @@ class Removal:
     picture: Picture
     users_of: Callable[[str], Sequence[PermissionUser]]
     """All users with rights in a namespace."""
+    claims_of: Callable[[str, RawObject], Claims] = lambda namespace, pod: {}
+    """What is known of the claims of a pod."""
 
     async def remove(self, names: Sequence[str]) -> None:
         """Remove objects by their identities, those that others need excepted."""
@@ -97,8 +119,6 @@ class Removal:
 
     async def _refuse_bound(self, name: str) -> None:
         """Raise `StillBound` where the user would keep rights without rules."""
-        if self.resource.metadata.annotations.get(permissions.ANNOTATION_KEEP_BINDINGS) == "true":
-            return
         near = [each for each in self.picture.neighbours if not objects.problems(each)]
         known = {objects.identity(obj) for each in near for obj in desired.wanted(each, self.picture)}
         bindings = (await self.client.list(permissions.ROLE_BINDINGS, name)).items
@@ -109,6 +129,23 @@ class Removal:
             raise StillBound(
                 f"{listed} still gives {self.resource.spec.username} or an account of the namespace rights: delete it;"
                 " the rules for pods hold until then"
+            )
+
+    async def _refuse_left(self, name: str, others: Sequence[PermissionUser], annotations: Mapping[str, str]) -> None:
+        """Raise `LeftBehind` where a workload waits for the end of the rules."""
+        before, after = NamespaceRules.parse(annotations), NamespaceRules.of(others)
+        if not before.sets:
+            return
+        dangers: list[str] = []
+        for ref in leftovers.WORKLOADS:
+            workloads = (await self.client.list(ref, name)).items
+            since = self.resource.metadata.creation_timestamp
+            dangers += leftovers.dangers(ref, workloads, before, after, since, lambda pod: self.claims_of(name, pod))
+        if dangers:
+            more = f" and {len(dangers) - _SHOWN} more" if len(dangers) > _SHOWN else ""
+            raise LeftBehind(
+                f"in the namespace {name!r} the rules refuse the pods of {'; '.join(dangers[:_SHOWN])}{more}: delete or"
+                " correct it; the rules for pods hold until then"
             )
 
     async def _leave(self, name: str) -> None:
@@ -122,8 +159,10 @@ class Removal:
         if namespace is None or namespace.metadata.is_deleting:
             return
         is_deleted = not others and permissions.ANNOTATION_CREATED in namespace.metadata.annotations
-        if not is_deleted:
+        keeps = self.resource.metadata.annotations.get(permissions.ANNOTATION_KEEP_BINDINGS) == "true"
+        if not is_deleted and not keeps:
             await self._refuse_bound(name)
+            await self._refuse_left(name, others, namespace.metadata.annotations)
         if others:
             facts = self.picture.facts
             shared = objects.objects(others[0], facts)[0]

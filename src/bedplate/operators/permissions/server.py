@@ -13,6 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from bedplate.api.permissions import PERSISTENT_VOLUMES, PersistentVolume
+from bedplate.api.resources import PODS
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.kube import errors as kube_errors
@@ -78,7 +79,7 @@ class WebhookServer:
 
     def __post_init__(self) -> None:
         cluster = self.cluster
-        known = Knowledge(cluster.rules, cluster.claims_of, cluster.claim)
+        known = Knowledge(cluster.rules, cluster.claims_of, cluster.claim, cluster.was_other)
         served, self.ready = Routes(), Checks("readyz")
         self.ready.add("rules", self._check_rules)
         endpoints.add_health(served, "readyz", self.ready)
@@ -93,7 +94,9 @@ class WebhookServer:
 
         async def claims(body: bytes) -> Answer:
             await self._look_up(body)
-            return review.judge_claim(body, known)
+            namespace = review.namespace_of_a_path(body, known)
+            present = (await self.client.list(PODS.raw(), namespace)).items if namespace else ()
+            return review.judge_claim(body, known, present)
 
         for path, judge in (
             (manifests.MUTATE_PODS, mutate),
