@@ -9,7 +9,7 @@ import json
 
 from pagetext import NOTE, table
 
-from bedplate.setup.answers import declaration, document, jsonschema
+from bedplate.setup.answers import declaration, document, features, jsonschema
 from bedplate.setup.answers.declaration import Field
 from bedplate.setup.operators import OPERATORS
 from bedplate.setup.tool.flags import DEPLOY, FLAGS, GROUPS, Flag
@@ -70,7 +70,43 @@ def answers_page() -> str:
     ]
     rows = [(f"`{each.path}`", each.kind.about, _default(each), each.help) for each in declaration.FIELDS]
     parts.append(table(("Key", "Value", "Default", "Meaning"), rows))
+    parts += ["## Operators\n", _OPERATORS]
+    below = [each for each in features.of_operators() if each.path.startswith(f"{features.OPERATORS_PATH}.metallb.")]
+    rows = [(f"`{each.path.rpartition('.')[2]}`", _about(each), each.help) for each in below]
+    parts.append(table(("Key", "Value", "Meaning"), rows))
+    rows = [
+        (
+            f"`{each.name}`",
+            ", ".join(f"`{word}`" for word in each.aliases) or "none",
+            f"`{each.release or each.name}`",
+            f"`{each.namespace or each.name}`",
+            ", ".join(each.known),
+        )
+        for each in OPERATORS
+    ]
+    parts.append(table(("Operator", "Other spellings", "Release", "Namespace", "Versions, the default first"), rows))
     return "\n".join(parts)
+
+
+_OPERATORS = """\
+An operator that is a key below `kubernetes.operators` is installed:
+
+```yaml
+kubernetes:
+  operators:
+    gpu-operator:
+      version: 24.6.2
+      chart: /charts/gpu-operator-v24.6.2.tgz
+      values_file: /charts/gpu-operator.yaml
+      options: {toolkit.enabled: false, "toolkit.env[0].name": CONTAINERD_CONFIG}
+```
+"""
+
+
+def _about(field: Field) -> str:
+    return (
+        "one of its versions, in quotes where it looks like a number" if "version" in field.path else field.kind.about
+    )
 
 
 def _default(field: Field) -> str:

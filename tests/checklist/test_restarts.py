@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.agent.machines import FakeHead, Machine, desired
+from tests.agent.machines import FakeHead, Machine, desired, passing
 from tests.head.folder.serving import serving
 from tests.ui.transcripts.driving import Desk
 from tests.waiting import until
@@ -85,13 +85,7 @@ async def test_item_218_what_people_change_is_kept_or_told_and_what_is_theirs_st
         machine.put("/etc/app.conf", "by hand\n")
         hosts = machine.at("/etc/hosts")
         hosts.write_text(hosts.read_text() + "10.0.0.9 theirs\n")
-
-        async def is_restored() -> bool:
-            # A look takes its time, and the next one is counted from its end.
-            await clock.advance(1)
-            return machine.at("/etc/app.conf").read_text() == "one\n"
-
-        await until(is_restored, "it is put right")
+        await passing(clock, lambda: machine.at("/etc/app.conf").read_text() == "one\n")
         await clock.advance(1)
         assert head.told() == ["file /etc/app.conf was restored"]
         assert hosts.read_text().startswith("127.0.0.1 localhost\n") and "theirs" in hosts.read_text()

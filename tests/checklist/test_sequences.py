@@ -123,6 +123,14 @@ async def exchanged(head: Head, folder: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "back", [("notes", "one", ""), ("clear", "one", "notes"), ("domains", "one", []), ("takeout", "one", "a.example")]
+)
+def test_a_change_is_taken_back_also_where_another_person_removed_the_object(back: tuple[Any, ...]) -> None:
+    change = ("notes", "one", "x") if back[-1] in ("", "notes") else ("append", "one", "a.example")
+    played([(0, ("remove", "one")), (1, change), (0, ("commit",)), (1, back)])
+
+
 @settings(max_examples=35, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script)
 def test_two_shells_give_the_tree_of_the_model(steps: list[tuple[int, Any]]) -> None:

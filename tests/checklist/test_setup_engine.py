@@ -190,6 +190,22 @@ def test_item_55_secrets_are_masked_on_the_console_in_the_log_and_in_the_journal
         assert "********" in text
 
 
+def test_item_55_a_password_among_the_answers_is_masked_in_every_run(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leak(context: Context) -> None:
+        context.say(f"the login is {context.answers['kubernetes']['registry_mirror']}")
+
+    monkeypatch.setattr(operations, "deployment", lambda answers, site: [Stage("Leak", "kubernetes", leak)])
+    login = "  registry_mirror: {url: mirror, username: robot, password: hunter2}\n"
+    tool.answers.write_text(tool.answers.read_text() + login)
+    done = tool.deploy("--verbose")
+    assert done.exit_code == 0
+    for text in (done.output, tool.log.read_text(), json.dumps(tool.journal())):
+        assert "hunter2" not in text
+        assert "********" in text
+
+
 def test_item_217_a_killed_run_leaves_no_lock_and_a_truthful_journal(
     tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,13 +15,14 @@ from tests.setup.test_prechecks import dns, manager, packages
 from tests.setup.tool.driving import Tool
 
 from bedplate.head.folder import datafolder
-from bedplate.setup.answers import aliases, document, fitting
+from bedplate.head.images.repositories import Mirror, bump
+from bedplate.setup.answers import aliases, declaration, document, fitting
 from bedplate.setup.answers.site import of_tree
-from bedplate.setup.kubernetes import deploy, hardware
+from bedplate.setup.kubernetes import deploy, hardware, repositories
 from bedplate.setup.kubernetes.settings import Settings, of_answers
 from bedplate.setup.tool import listings, operations
 from bedplate.setup.tool.flags import FLAGS, GROUPS
-from bedplate.setup.wizard import steps
+from bedplate.setup.wizard import menu
 
 __all__ = ["tool"]
 
@@ -59,9 +60,10 @@ def test_item_76_help_lists_every_flag_in_its_group(tool: Tool) -> None:
 
 
 def test_item_77_the_first_screen_has_deploy_and_exit_alone_before_there_is_a_cluster() -> None:
-    assert [each.title for each in steps.operations(site())] == ["Deploy", "Exit"]
-    later = [each.title for each in steps.operations(site(clusters={"default": 10443}))]
-    assert {"Deploy", "Add user", "Exit"} < set(later)
+    assert [each.title for each in menu.operations(site())] == ["Deploy", "Exit"]
+    later = {each.title: each.about for each in menu.operations(site(clusters={"default": 10443}))}
+    assert {"Deploy", "Add user", "Modify User", "Exit"} < set(later)
+    assert later["Configure Ingress"] == "Configure Ingress Server Certificate"
 
 
 def test_item_78_the_name_is_prefilled_and_a_second_cluster_needs_another(tool: Tool) -> None:
@@ -144,16 +146,94 @@ def test_item_100_the_summary_has_the_url_with_fqdn_and_port(tool: Tool) -> None
     [
         ("--skip-dns-configuration-check", "Check DNS Configuration"),
         ("--skip-package-manager-update-check", "Check Package Manager Update"),
+        ("--skip-reboot", "Reboot Nodes"),
+        ("--skip-image-update", "Update Software Images"),
+        ("--skip-packages", "Install Packages"),
+        ("--skip-package-install", "Install Packages"),
+        ("--skip-docker", "Assign Docker Role"),
+        ("--skip-install-repos", "Write Package Repositories"),
+        ("--skip-disksetup-changes", "Protect Etcd Nodes"),
+        ("--no-distro-checks", "Check Distribution"),
     ],
 )
 def test_item_101_a_skip_flag_removes_exactly_its_stage(
     tool: Tool, monkeypatch: pytest.MonkeyPatch, flag: str, stage: str
 ) -> None:
     monkeypatch.undo()
-    tool.answers.write_text(MINIMAL.partition("  skip:")[0])
+    tool.answers.write_text(MINIMAL.partition("  skip:")[0] + "docker: {install: true}\n")
     plans = [re.findall(r"^ *\d+\. \w+: (.*)$", tool.deploy("--plan", *words).stdout, re.M) for words in ([], [flag])]
     assert stage in plans[0]
     assert plans[1] == [name for name in plans[0] if name != stage]
+
+
+@pytest.mark.parametrize(("key", "tag"), declaration.TAGS.items())
+def test_item_101_the_same_keys_of_the_file_leave_the_same_stages_out(key: str, tag: str) -> None:
+    values = fitting.complete(answers(), site())
+    values["docker"]["install"] = True
+    values["kubernetes"]["operators"] = {
+        "netq": {"version": "", "chart": "/netq.tgz", "values_file": "", "options": {}}
+    }
+    values["kubernetes"]["skip"] = dict.fromkeys(declaration.SKIPS, False)
+    whole = operations.deployment(values, site())
+    left_out = [stage.name for stage in whole if tag in stage.tags]
+    assert len(left_out) == 1
+    values["kubernetes"]["skip"][key] = True
+    assert [stage.name for stage in operations.deployment(values, site())] == [
+        stage.name for stage in whole if stage.name not in left_out
+    ]
+
+
+def test_item_52_less_time_for_reboots_than_the_minimum_is_refused(tool: Tool) -> None:
+    done = tool.deploy("--min-reboot-timeout", "100")
+    assert done.exit_code == 2
+    assert "--min-reboot-timeout" in done.stderr and "300" in done.stderr
+    assert not (tool.data / "setup").exists()
+    tool.answers.write_text(MINIMAL + "  reboot_timeout: 100\n")
+    done = tool.deploy()
+    assert done.exit_code == 2
+    assert "kubernetes.reboot_timeout (line 10): must be an integer from 300 to 86400" in done.stderr
+    tool.answers.write_text(MINIMAL)
+    assert tool.deploy("--min-reboot-timeout", "600").exit_code == 0
+    assert tool.journal()["answers"]["kubernetes"]["reboot_timeout"] == 600
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "line", "install"),
+    [
+        ("apt", "/etc/apt/sources.list.d/kubernetes.list", "/v1.35/deb/ /", "apt-get install -y kubeadm=1.35.4-*"),
+        ("yum", "/etc/yum.repos.d/kubernetes.repo", "/v1.35/rpm/\n", "yum install -y kubeadm-1.35.4"),
+        ("zypper", "/etc/zypp/repos.d/kubernetes.repo", "/v1.35/rpm/\n", "zypper install -y kubeadm-1.35.4"),
+    ],
+)
+def test_item_108_every_distribution_has_its_repository_and_its_packages(
+    family: Any, path: str, line: str, install: str
+) -> None:
+    systems = {"apt": "ID=ubuntu\n", "yum": "ID=rhel\n", "zypper": "ID=sles\n"}
+    made = repositories.overlay(family, "1.35.4", Mirror(), ["node001"])
+    assert made is not None
+    (file,) = made["children"]["customizations"].values()
+    assert file["values"]["filename"] == path
+    assert line in file["values"]["content"]
+    step = bump(systems[family], {}, "1.35.4")
+    assert (step.family, step.path, step.content) == (family, path, file["values"]["content"])
+    assert any(install in command for command in step.commands)
+
+
+def test_item_198_the_flag_of_netq_removes_its_check(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    tool.answers.write_text(MINIMAL + "  operators: {netq: {chart: /netq.tgz}}\n")
+    stage, flag = "Check NetQ Prerequisites", "--skip-netq-prerequisites-checks"
+    plans = [re.findall(r"^ *\d+\. \w+: (.*)$", tool.deploy("--plan", *words).stdout, re.M) for words in ([], [flag])]
+    assert stage in plans[0]
+    assert plans[1] == [name for name in plans[0] if name != stage]
+
+
+def test_item_202_an_operator_without_a_chart_is_refused_with_its_key(tool: Tool) -> None:
+    tool.answers.write_text(MINIMAL + "  operators: {spark-operator: }\n")
+    done = tool.deploy()
+    assert done.exit_code == 2
+    assert "kubernetes.operators.spark-operator.chart: spark-operator is installed from its chart" in done.stderr
+    assert fakes.content(tool.world) == {}
 
 
 def test_item_111_without_the_confirmation_nothing_is_removed(tool: Tool) -> None:
@@ -173,7 +253,7 @@ def test_item_112_with_several_clusters_one_must_be_named(tool: Tool) -> None:
     assert "there are several clusters to remove: first, second" in done.stderr
     assert fakes.content(tool.world) == {}
     wrong = tool("--remove", "--yes-i-really-mean-it", "--cluster", "..", "--log-file", str(tool.log))
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "clusters: first, second" in wrong.stderr
 
 

@@ -84,7 +84,7 @@ def test_where_nothing_is_free_the_key_is_named() -> None:
         ({"networks__internal": "nonet"}, "networks.internal: the head has no network 'nonet'"),
         ({"networks__pod": "172.29.0.0/22", "networks__pod_node_mask": 22}, "must be greater than the 22 bits"),
         ({"networks__pod": "172.29.0.0/22", "networks__pod_node_mask": 23}, "fewer parts with 23 bits than 3 nodes"),
-        ({"nodes__masters__nodes": ["node999"]}, "there is no node 'node999'"),
+        ({"nodes__masters__nodes": ["node999"]}, "node 'node999' not found"),
         ({"nodes__masters__nodes": ["basecm10"]}, "basecm10 is a head node; name it below head_nodes"),
         ({"nodes__workers__categories": ["gpu"]}, "there is no category 'gpu'"),
         ({"nodes__etcd__nodes": ["node001", "node002"]}, "must be odd (1, 3, 5), not 2"),
@@ -109,6 +109,9 @@ def test_a_category_has_workers_that_are_not_control_plane_nodes() -> None:
     assert meant.workers == ("node002", "node003", "node004", "node005", "node006")
     both = fitting.members(answers(nodes__workers__nodes=["node001", "node002"]), site())
     assert both.workers == ("node001", "node002")
+    head = {"nodes__masters__head_nodes": ["basecm10"], "nodes__masters__nodes": []}
+    named = fitting.members(answers(**head, nodes__workers__head_nodes=["basecm10"]), site())
+    assert named.workers == ("basecm10", "node002", "node003")
 
 
 def test_aliases_lead_to_another_site() -> None:

@@ -139,6 +139,29 @@ async def test_a_stage_without_undo_is_reported(bench: fakes.Bench, world: Path)
     assert "Warning: this stage has no undo; this stays: two files" in bench.lines
 
 
+async def test_what_cannot_be_taken_back_is_not_called_undone_and_goes_on(bench: fakes.Bench, world: Path) -> None:
+    stages = [dataclasses.replace(stage, undo=None) for stage in fakes.stages(world)]
+    broken = [*stages[:3], dataclasses.replace(stages[3], run=fakes.refuse)]
+    assert await bench.run(broken, on_error="undo").execute() == "aborted"
+    assert "Nothing of this can be taken back" in bench.lines and "Continue with --resume" in bench.lines
+    journal = Journal.load(bench.state, "default")
+    assert journal is not None and not journal.is_over
+    with pytest.raises(errors.Invalid, match="cannot be taken back"):
+        await bench.run(stages, journal=journal).undo()
+    asked: list[str] = []
+    chooser = Chooser(None, io.StringIO("undo\nabort\n"), asked.append)
+    assert await bench.run(broken, journal=journal, chooser=chooser).execute() == "aborted"
+    assert len(asked) == 2
+    assert await bench.run(stages, journal=journal).execute() == "completed"
+
+
+async def test_what_only_looked_is_taken_back_without_an_undo(bench: fakes.Bench, world: Path) -> None:
+    stages = [dataclasses.replace(stage, undo=None) for stage in fakes.stages(world)]
+    journal = Journal.begin(bench.state, fakes.record(stages))
+    journal.mark("Get Kube Cluster", "running")
+    assert await bench.run(stages, journal=journal).undo() == "undone"
+
+
 async def test_a_failing_undo_is_told_and_can_be_repeated(bench: fakes.Bench, world: Path) -> None:
     stages = fakes.stages(world)
     broken = [*stages[:1], dataclasses.replace(stages[1], undo=fakes.refuse), stages[2]]

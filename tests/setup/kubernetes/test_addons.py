@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from tests.setup.kubernetes import sites
 from bedplate.core import errors
 from bedplate.head.applications import defaults
 from bedplate.head.applications.manifests import render
+from bedplate.operators.jupyter import manifests as jupyter_manifests
+from bedplate.operators.permissions import manifests as permission_manifests
 from bedplate.setup.answers import fitting
 from bedplate.setup.kubernetes import addons, clouds, firewall
+from bedplate.setup.operators import OWN
 
 FSID = "b9127830-b0cc-4e34-aa47-9d1a2e9949a8"
 MANIFEST = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {cost: $$5}\n"
@@ -42,8 +46,12 @@ def test_every_text_of_the_tool_has_all_of_its_variables() -> None:
         addons__ipam__install=True,
         addons__ccm__provider="oxide",
         addons__ccm__cloud_config="/cloud.yaml",
+        permissions_manager=True,
+        nvidia_runtime=True,
+        operators={OWN: {"version": "0.2.1", "chart": "", "values_file": "", "options": {}}},
     )
-    assert everything.own == ("ingress_controller", "metrics_server", "local_path", "ceph", "ipam", "ccm_oxide")
+    brought = ("ingress_controller", "metrics_server", "local_path", "ceph", "ipam", "ccm_oxide")
+    assert everything.own == (*brought, "permissions_manager", "nvidia_runtime", "cm_jupyter_kernel_operator")
     applications = addons.groups(everything, addons.texts(everything))["system"]["children"]["applications"]
     for name, application in applications.items():
         environment = application.get("children", {}).get("environment", {})
@@ -51,6 +59,40 @@ def test_every_text_of_the_tool_has_all_of_its_variables() -> None:
         unknown = render(application["values"].get("config", ""), variables).unknown
         assert unknown == (), name
     assert applications["local_path"]["children"]["environment"]["path"]["values"]["value"] == "/shared"
+
+
+@pytest.mark.parametrize(
+    ("name", "objects"),
+    [
+        ("permissions_manager", lambda image: permission_manifests.objects(image=image)),
+        ("cm_jupyter_kernel_operator", jupyter_manifests.documents),
+    ],
+)
+def test_the_operators_of_this_project_are_applications_with_the_image_of_the_answers(
+    name: str, objects: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    image = "my-registry:5000/bedplate:1"
+    own = {OWN: {"version": "0.2.1", "chart": "", "values_file": "", "options": {}}}
+    wanted = chosen(permissions_manager=True, operators=own, images__bedplate=image)
+    assert wanted.environments[name] == {"image": image}
+    rendered = render(addons.texts(wanted)[name], {"image": image})
+    assert [each.body for each in rendered.objects] == json.loads(json.dumps(objects(image)))
+
+
+def test_the_runtime_of_nvidia_has_a_class() -> None:
+    (one,) = render(addons.texts(chosen(nvidia_runtime=True))["nvidia_runtime"], {}).objects
+    assert (one.kind, one.name, one.body["handler"]) == ("RuntimeClass", "nvidia", "nvidia")
+
+
+def test_what_other_applications_have_of_a_namespace_is_the_same() -> None:
+    both = chosen(permissions_manager=True, local_path__path="/shared")
+    bodies = [
+        each.body
+        for name, text in addons.texts(both).items()
+        for each in render(text, both.environments[name]).objects
+        if (each.kind, each.name) == ("Namespace", "cm")
+    ]
+    assert len(bodies) == 2 and bodies[0] == bodies[1]
 
 
 def test_item_164_the_class_of_ceph_has_the_cluster_its_monitors_and_the_pool() -> None:

@@ -3,6 +3,7 @@ a mixture, and what is needed to get there is not thrown away."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import types
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from tests.head.clusters import kubesites
 from tests.setup.engine import fakes
+from tests.waiting import until
 
 from bedplate.api import headapi
 from bedplate.core import errors
@@ -24,6 +26,8 @@ from bedplate.setup.kubernetes import cluster, restore
 from bedplate.setup.services import Services
 
 NODES = ("node001", "node002", "node003")
+_INFO = "clusters:\n- cluster:\n    certificate-authority-data: Zm9ybWVy\n    server: https://127.0.0.1:10443\n"
+"""What joining nodes read, with the authority `former`."""
 
 
 class Head:
@@ -115,9 +119,11 @@ class World:
         body = bytes(1024)
         (place / "one.db").write_bytes(body + hashlib.sha256(body).digest())
         (place / "one.json").write_text("{}")
-        self.answers = {"cluster": "default", "snapshot": "one"}
+        self.answers: dict[str, Any] = {"cluster": "default", "snapshot": "one"}
         self.bench = fakes.Bench(folder / "state")
         self.is_ready = True
+        self.info: str | None = _INFO
+        self.refusals: list[Exception] = []
         monkeypatch.setattr(cluster, "connected", self._connected)
         monkeypatch.setattr(cluster, "node_names", self._names)
 
@@ -129,6 +135,17 @@ class World:
         if not self.is_ready:
             await self.bench.clock.advance(400.0)  # type: ignore[attr-defined]
             raise errors.Unavailable("connection refused")
+
+    async def get(self, ref: Any, name: str, namespace: str) -> Any:
+        if self.info is None:
+            raise errors.NotFound(f"{namespace}/{name}")
+        return types.SimpleNamespace(data={"kubeconfig": self.info})
+
+    async def patch(self, ref: Any, name: str, body: Any, namespace: str) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
+        assert (name, namespace) == ("cluster-info", "kube-public")
+        self.info = body["data"]["kubeconfig"]
 
     async def _names(self, client: Any) -> list[str]:
         return ["node001", "node002", "node009"]
@@ -263,3 +280,34 @@ async def test_item_181_a_restore_that_succeeded_is_not_taken_back_on_the_member
     assert world.head.aside["node002"]
     assert await world.run().undo() == "undone", world.bench.printed
     assert world.everywhere == {"restored"} and "The restore had succeeded, and stays" in world.bench.printed
+
+
+def test_joining_nodes_are_told_another_authority_and_nothing_else() -> None:
+    told = restore.republished(_INFO, b"own")
+    assert told == _INFO.replace("Zm9ybWVy", "b3du")
+    assert restore.republished("", b"own") == ""
+
+
+async def test_item_181_a_snapshot_with_another_authority_is_followed_by_that_of_the_cluster(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "authority_of", lambda folder, name: b"own")
+    assert await world.run().execute() == "completed"
+    assert world.info == _INFO, "a snapshot of the cluster has its authority"
+    world.answers[restore.FOREIGN] = True
+    # It refuses everybody until it has read its rules.
+    world.refusals = [errors.Denied("not yet")]
+    run = world.run()
+    assert [stage.name for stage in run.stages][6:8] == ["Wait For API Server", "Publish Authority"]
+    waiting = asyncio.create_task(run.execute())
+    await until(lambda: world.bench.clock.sleepers, "it waits")  # type: ignore[attr-defined]
+    await world.bench.clock.advance(5.0)  # type: ignore[attr-defined]
+    assert await asyncio.wait_for(waiting, 20) == "completed", world.bench.printed
+    assert world.info == _INFO.replace("Zm9ybWVy", "b3du")
+    assert "Warning: the snapshot has another authority" in world.bench.printed
+
+
+async def test_item_181_a_snapshot_without_cluster_info_is_restored_with_a_warning(world: World) -> None:
+    world.answers[restore.FOREIGN], world.info = True, None
+    assert await world.run().execute() == "completed", world.bench.printed
+    assert "Warning: there is no ConfigMap cluster-info" in world.bench.printed

@@ -7,8 +7,10 @@ from pathlib import Path
 from tests.setup import places
 from tests.setup.kubernetes import sites
 
+from bedplate.setup.answers import fitting
 from bedplate.setup.engine import order
 from bedplate.setup.kubernetes import coredns, deploy, firewall, modules, remove
+from bedplate.setup.kubernetes.settings import of_answers
 
 REMOVAL = [
     "Get Kube Cluster",
@@ -97,3 +99,11 @@ def test_what_is_left_of_a_cluster_is_found_by_its_names() -> None:
     empty = remove.remains(sites.tree(), "default")
     assert empty.is_empty
     assert (empty.nodes, empty.others) == ((), ())
+
+
+def test_a_run_that_an_older_version_began_can_be_undone() -> None:
+    answers = fitting.complete(places.answers(), places.site())
+    del answers["docker"]
+    answers["kubernetes"]["skip"] = {"dns_check": True, "package_manager_check": True}
+    assert deploy.stages(answers, places.site())
+    assert of_answers(answers, sites.tree(), "basecm10").has_packages

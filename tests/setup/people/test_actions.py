@@ -113,7 +113,7 @@ async def test_two_calls_at_once_add_one_user(world: World) -> None:
     results = await asyncio.gather(world.run(Action.ADD, "john"), world.run(Action.ADD, "john"), return_exceptions=True)
     assert sum(isinstance(result, str) for result in results) == 1
     (failure,) = [result for result in results if not isinstance(result, str)]
-    assert isinstance(failure, errors.AlreadyExists)
+    assert isinstance(failure, errors.AlreadyExists) and "--" in failure.hint, "it says what to do next"
     assert len((await world.objects())[grants.USERS.plural]) == 1
 
 

@@ -39,7 +39,7 @@ def test_messages_are_those_of_the_tool_beside_the_question() -> None:
     form = filled({"kubernetes.networks.pod": "10.141.0.0/16", MASTERS: "node009"})
     known = questions(form)
     assert known["kubernetes.networks.pod"].problem == "10.141.0.0/16 overlaps the network internalnet (10.141.0.0/16)"
-    assert known[MASTERS].problem == "there is no node 'node009'"
+    assert known[MASTERS].problem == "node 'node009' not found"
     assert not form.answers
 
 
@@ -96,6 +96,33 @@ def test_a_password_within_an_address_is_refused_and_not_shown_again() -> None:
     form = filled({"kubernetes.registry_mirror.url": "https://robot:hunter2@mirror", MASTERS: "node001"})
     question = questions(form)["kubernetes.registry_mirror.url"]
     assert question.problem and "hunter2" not in repr(form)
+
+
+def test_operators_are_ticked_and_asked_about_once_they_are() -> None:
+    known = questions(filled())
+    assert "metallb" in known["kubernetes.operators"].names and not known["kubernetes.operators.metallb.chart"].asked
+    typed = {"kubernetes.operators": "metallb", MASTERS: "node001"}
+    form = filled(typed)
+    assert questions(form)["kubernetes.operators.metallb.chart"].asked
+    assert [problem.path for problem in form.problems] == ["kubernetes.operators.metallb.chart"]
+    form = filled({**typed, "kubernetes.operators.metallb.chart": "/m.tgz"})
+    assert document.load(form.answers).values["kubernetes"]["operators"]["metallb"]["chart"] == "/m.tgz"
+    again = filled({path: question.text for path, question in questions(form).items()})
+    assert again.answers == form.answers
+
+
+def test_an_operator_that_is_none_is_told_beside_the_list() -> None:
+    form = filled({"kubernetes.operators": "bogus, metallb", MASTERS: "node001"})
+    assert "unknown operator" in questions(form)["kubernetes.operators"].problem and not form.answers
+    assert questions(form)["kubernetes.fqdn"].text
+
+
+def test_a_password_is_marked_as_one_and_stays_in_the_form() -> None:
+    mirror = {"url": "https://mirror", "username": "robot", "password": "hunter2"}
+    form = filled({MASTERS: "node001", **{f"kubernetes.registry_mirror.{key}": text for key, text in mirror.items()}})
+    question = questions(form)["kubernetes.registry_mirror.password"]
+    assert (question.kind, question.text) == ("secret", "hunter2")
+    assert document.load(form.answers).values["kubernetes"]["registry_mirror"]["password"] == "hunter2"
 
 
 def test_keys_that_are_no_question_do_not_count() -> None:

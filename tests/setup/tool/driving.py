@@ -31,14 +31,14 @@ class Tool:
         self.answers.write_text(MINIMAL)
         asyncio.run(creation.make(self.data, name="basecm10", nodes=nodes))
 
-    def __call__(self, *words: str | Path, on_head: bool = True) -> Result:
+    def __call__(self, *words: str | Path, on_head: bool = True, stdin: str | None = None) -> Result:
         arguments = [str(word) for word in words]
         if on_head:
             arguments += ["--data", str(self.data)]
-        return CliRunner().invoke(command, arguments, prog_name=PROGRAM)
+        return CliRunner().invoke(command, arguments, input=stdin, prog_name=PROGRAM)
 
-    def deploy(self, *words: str) -> Result:
-        return self("-c", self.answers, "--log-file", self.log, *words)
+    def deploy(self, *words: str, stdin: str | None = None) -> Result:
+        return self("-c", self.answers, "--log-file", self.log, *words, stdin=stdin)
 
     def stages(self, answers: Any = None, site: Any = None) -> list[Stage]:
         return fakes.stages(self.world)

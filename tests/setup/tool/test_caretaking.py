@@ -168,7 +168,16 @@ async def test_item_181_a_snapshot_of_another_cluster_is_refused_and_one_of_this
         result = await call(tool, "--etcd-restore", *words)
         assert result.exit_code == 2 and why in result.output and "nothing was changed" in result.output, result.output
         assert "#### stage" not in result.output and not (tool.data / "etcd-snapshots").exists()
+    whole(file, root + other.certificate)
+    refused = await call(tool, "--etcd-restore", *words)
+    assert "--accept-other-authority" in refused.output
+    accepted = await call(tool, "--etcd-restore", *words[:2], "--accept-other-authority", "--plan")
+    assert accepted.exit_code == 0 and "Publish Authority" in accepted.output, accepted.output
+    whole(file, b"x")
+    assert (await call(tool, "--etcd-restore", *words, "--accept-other-authority")).exit_code == 2
     whole(file, root + own.certificate)
+    planned = await call(tool, "--etcd-restore", *words[:2], "--accept-other-authority", "--plan")
+    assert "Publish Authority" not in planned.output, "it is the cluster's own"
     for _ in range(2):
         code, said = await run(tool, "--etcd-restore", *words[:2])
         assert code == 1 and "#### stage: kubernetes: Check Snapshot" in said, said

@@ -58,6 +58,8 @@ def test_item_103_names_and_ranges_mean_nodes_of_the_cluster_alone() -> None:
         (("--images", "nginx", "--docker-io-username", "a"), "--docker-io-password"),
         (("--images", "nginx", "--pull-registry-server", "r:5000"), "--pull-registry-username"),
         (("--images", "nginx", "--node-selector", "a>1"), "--node-selector"),
+        (("--images", "nginx", "--pull-registry-email", "alice"), "is not a mail address"),
+        (("--images", "nginx", "--pull-registry-email", "a@example.com"), "--pull-registry-server"),
     ],
 )
 def test_wrong_words_change_nothing_and_need_no_head(tool: Tool, words: tuple[str, ...], told: str) -> None:

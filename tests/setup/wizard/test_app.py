@@ -10,10 +10,11 @@ import pytest
 from tests.setup.places import site
 from tests.waiting import until
 from textual import events
-from textual.widgets import Button, Input, OptionList, Select, Static
+from textual.widgets import Button, Input, OptionList, Select, SelectionList, Static
 
 from bedplate.setup.answers import declaration, document, fitting
 from bedplate.setup.wizard.app import Wizard
+from bedplate.setup.wizard.menu import operations
 from bedplate.setup.wizard.steps import Outcome
 
 SIZE = (110, 60)
@@ -81,7 +82,8 @@ async def walk(app: Wizard) -> tuple[list[str], list[str]]:
 
 
 def question(name: str) -> declaration.Field:
-    return declaration.by_path()[f"kubernetes.{name.replace('-', '.')}"]
+    paths = {path.replace(".", "-"): each for path, each in declaration.by_path().items()}
+    return paths[f"kubernetes-{name}"]
 
 
 def is_taken(app: Wizard, name: str) -> bool:
@@ -100,7 +102,8 @@ async def test_answers_are_asked_in_order_and_given_to_the_tool(
         app.screen.query_one("#deploy", Button).press()
         await until(lambda: app.return_value is not None, "the wizard ends")
     assert titles == [page.title for page in app.steps.screens[:-1]]
-    asked = [each for page in app.steps.screens for each in app.steps.fields(page)]
+    pages = app.steps.screens
+    asked = [each for page in pages for each in app.steps.fields(page)]
     for help_, each in zip(helps, asked, strict=True):
         assert help_.startswith(each.help)
     assert app.return_value is not None
@@ -159,6 +162,38 @@ async def test_a_question_appears_when_it_applies() -> None:
         await until(lambda: manifest.display, "it applies")
 
 
+async def test_an_operator_that_is_ticked_is_asked_about_and_leads_to_its_own_page() -> None:
+    app = wizard()
+    async with app.run_test(size=SIZE):
+        await show(app, "Operators")
+        chart = app.screen.query_one("#question-kubernetes-operators-netq-chart")
+        await until(lambda: not chart.display, "it does not apply yet")
+        app.screen.query_one(SelectionList).select("netq")
+        await until(lambda: chart.display, "it applies")
+        value(app, "operators-netq-chart").value = "/charts/netq.tgz"
+        path = question("operators-netq-chart")
+        await until(lambda: app.steps.text(path) == "/charts/netq.tgz", "the answer is taken")
+        press(app, "ctrl+n")
+        await shown(app, "NetQ", "#next")
+        press(app, "escape")
+        await shown(app, "Operators", "#next")
+        app.screen.query_one(SelectionList).deselect("netq")
+        await until(lambda: not chart.display, "it does not apply any more")
+        press(app, "ctrl+n")
+        await shown(app, "Permission manager", "#next")
+
+
+async def test_the_summary_shows_a_password_as_stars() -> None:
+    app = wizard()
+    for name, answer in {"url": "https://mirror", "username": "robot", "password": "hunter2"}.items():
+        app.steps.type(question(f"registry_mirror-{name}"), answer)
+    async with app.run_test(size=SIZE):
+        await show(app, "Summary")
+        assert "********" in text(app, "#config") and "hunter2" not in text(app, "#config")
+        app.screen.query_one("#show", Button).press()
+        await until(lambda: "password: '********'" in text(app, "#config"), "the answers are shown")
+
+
 async def test_the_summary_shows_and_saves() -> None:
     app = wizard()
     app.steps.type(question("nodes-masters-nodes"), "node001")
@@ -192,8 +227,53 @@ async def test_the_first_screen_offers_operations(clusters: dict[str, int]) -> N
         await begun(app)
         options = app.screen.query_one(OptionList)
         names = [options.get_option_at_index(index).id for index in range(options.option_count)]
-        later = ["configure-ingress", "add-user", "list-users", "list-operators"] if clusters else []
-        assert names == ["deploy", *later, "exit"]
+        assert names == [each.action for each in operations(site(clusters=clusters))]
         press(app, "end", "enter")
         await until(lambda: app.return_value is not None, "the wizard ends")
     assert app.return_value == Outcome("exit")
+
+
+async def chosen(app: Wizard, action: str) -> None:
+    """Choose an operation of the first screen."""
+    await begun(app)
+    options = app.screen.query_one(OptionList)
+    options.highlighted = options.get_option_index(action)
+    press(app, "enter")
+
+
+async def test_an_operation_that_needs_no_answer_begins_at_once() -> None:
+    app = wizard(clusters={"default": 10443})
+    async with app.run_test(size=SIZE):
+        await chosen(app, "list-users")
+        await until(lambda: app.return_value is not None, "the wizard ends")
+    assert app.return_value == Outcome("list-users")
+
+
+async def test_an_operation_asks_for_its_flags_and_does_not_begin_with_wrong_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = wizard(clusters={"first": 10443, "second": 10444}, members={"node001": "second"})
+    bells: list[bool] = []
+    monkeypatch.setattr(app, "bell", lambda: bells.append(True))
+    async with app.run_test(size=SIZE):
+        await chosen(app, "remove-nodes")
+        await shown(app, "Remove nodes", "#remove_nodes")
+        app.screen.query_one("#remove_nodes", Input).value = "node001"
+        await until(lambda: "not part of the cluster first" in text(app, "#problem-remove_nodes"), "the problem")
+        press(app, "ctrl+n")
+        await until(lambda: bool(bells), "it does not begin")
+        app.screen.query_one("#cluster", Select).value = "second"
+        await until(lambda: text(app, "#problem-remove_nodes") == "", "the problem is gone")
+        press(app, "ctrl+n")
+        await until(lambda: app.return_value is not None, "the wizard ends")
+    flags = {"cluster": "second", "remove_nodes": "node001"}
+    assert app.return_value == Outcome("remove-nodes", flags=flags)
+
+
+async def test_back_leads_from_an_operation_to_the_first_screen() -> None:
+    app = wizard(clusters={"default": 10443})
+    async with app.run_test(size=SIZE):
+        await chosen(app, "modify-user")
+        await shown(app, "Modify User", "#modify_user")
+        press(app, "escape")
+        await begun(app)

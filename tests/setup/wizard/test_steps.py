@@ -1,11 +1,11 @@
-"""The wizard without a terminal: operations, prefilled values, problems of each screen."""
+"""A deployment in the wizard, without a terminal: prefilled values, problems of each screen."""
 
 from __future__ import annotations
 
 from tests.setup.places import site
 
 from bedplate.setup.answers import declaration, document
-from bedplate.setup.wizard.steps import Steps, operations
+from bedplate.setup.wizard.steps import Steps
 
 
 def steps(**about: object) -> Steps:
@@ -22,18 +22,62 @@ def question(path: str) -> declaration.Field:
 
 def test_every_question_is_on_one_screen_and_screens_are_in_order() -> None:
     made = steps()
-    paths = [each.path for page in made.screens for each in made.fields(page)]
-    assert sorted(paths) == sorted(each.path for each in declaration.FIELDS)
-    numbers = [page.number for page in made.screens]
-    assert numbers == sorted(numbers)
+    paths = [each.path for page in declaration.SCREENS for each in made.fields(page)]
+    assert sorted(paths) == sorted(each.path for each in declaration.QUESTIONS)
+    numbers = [page.number for page in declaration.SCREENS]
+    documented = [number for number in numbers if number <= declaration.SUMMARY]
+    assert documented == sorted(documented) == [1, *range(3, 21)]
+    assert numbers[-4:] == [21, 22, 23, declaration.SUMMARY]
     assert made.screens[-1].title == "Summary"
 
 
-def test_before_a_cluster_exists_only_deploy_and_exit_are_offered() -> None:
-    assert [each.title for each in operations(site())] == ["Deploy", "Exit"]
-    later = [each.title for each in operations(site(clusters={"default": 10443}))]
-    assert later == ["Deploy", "Configure Ingress", "Add user", "List users", "List operators", "Exit"]
-    assert [each.title for each in operations(site(), is_interrupted=True)] == ["Deploy", "Resume", "Undo", "Exit"]
+def test_a_screen_without_a_question_that_applies_is_left_out() -> None:
+    made = steps()
+    titles = [page.title for page in made.screens]
+    assert "Ingress on 443" not in titles and "NetQ" not in titles and "Kyverno" in titles
+    made.type(question("addons.ingress_controller"), "yes")
+    made.type(question("operators"), "netq")
+    titles = [page.title for page in made.screens]
+    assert "Ingress on 443" in titles and "NetQ" in titles
+
+
+def test_an_operator_that_is_chosen_has_its_questions_and_loses_its_answers_with_them() -> None:
+    made = steps()
+    chart = question("operators.metallb.chart")
+    assert not made.is_asked(chart) and made.text(question("operators.metallb.version")) == "0.14.8"
+    made.type(question("operators"), "metallb, gpu-operator")
+    assert made.is_asked(chart)
+    assert "name the file" in made.problems_of(screen(15))["kubernetes.operators.metallb.chart"]
+    made.type(chart, "/charts/metallb.tgz")
+    made.type(question("operators.gpu-operator.options"), "toolkit.enabled=false, driver.version=550")
+    chosen = made.values["kubernetes"]["operators"]
+    assert chosen["metallb"]["chart"] == "/charts/metallb.tgz"
+    assert chosen["gpu-operator"]["options"] == {"toolkit.enabled": False, "driver.version": 550}
+    made.type(question("operators"), "gpu-operator")
+    assert list(made.values["kubernetes"]["operators"]) == ["gpu-operator"]
+    assert made.values["kubernetes"]["operators"]["gpu-operator"]["options"]["toolkit.enabled"] is False
+    assert document.load(document.save(made.values | {"kubernetes": {**made.values["kubernetes"], "nodes": NODES}}))
+
+
+NODES = {role: {"nodes": ["node001"], "categories": [], "head_nodes": []} for role in ("masters", "workers", "etcd")}
+
+
+def test_an_operator_that_nobody_knows_is_told_with_the_list() -> None:
+    made = steps()
+    made.type(question("operators"), "postgres-operator")
+    assert list(made.values["kubernetes"]["operators"]) == ["postgresql-operator"]
+    made.type(question("operators"), "bogus")
+    assert "unknown operator" in made.problems_of(screen(15))["kubernetes.operators"]
+
+
+def test_a_password_is_never_shown() -> None:
+    made = steps()
+    made.type(question("registry_mirror.url"), "https://mirror")
+    made.type(question("registry_mirror.username"), "robot")
+    made.type(question("registry_mirror.password"), " hunter2 ")
+    assert made.values["kubernetes"]["registry_mirror"]["password"] == " hunter2 "
+    assert made.shown(question("registry_mirror.password")) == "********"
+    assert "hunter2" not in document.save(made.masked)
 
 
 def test_what_nobody_touched_follows_the_name_of_the_cluster() -> None:

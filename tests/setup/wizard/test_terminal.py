@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.apps import tmux
+from tests.setup.places import site
 
 from bedplate.head.folder import creation
-from bedplate.setup.answers import declaration, document
+from bedplate.setup.answers import document
+from bedplate.setup.wizard.steps import Steps
 
 pytestmark = pytest.mark.external
 
@@ -26,7 +28,7 @@ def test_item_48_a_file_of_the_wizard_is_replayed_without_questions(tmp_path: Pa
     with tmux.terminal([*there, *PROGRAM, *log], environment) as screen:
         screen.wait("What should be done?")
         screen.press("Enter")
-        for page in declaration.SCREENS[:-1]:
+        for page in Steps(site(), document.defaults()).screens[:-1]:
             screen.wait(page.about[:40])
             if page.title == "Control-plane nodes":
                 screen.wait("at least one control-plane node is needed")

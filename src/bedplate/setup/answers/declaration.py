@@ -1,18 +1,40 @@
 """Every question of a Kubernetes setup, declared once: key in the file, kind, help, default and screen.
 
-The order is that of the file. Screens are in the order in which the wizard shows them; a question belongs to one.
+The order is that of the file. Screens are in the order in which the wizard shows them; a question belongs to one. What
+a cluster gets besides its add-ons is declared in `features`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from bedplate.lab import versions
-from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Files, Integer, Kind, Names, Text
+from bedplate.setup.answers import features
+from bedplate.setup.answers.fields import Field, Screen, is_at, value_at
+from bedplate.setup.answers.kinds import Bool, Choice, Cidr, File, Files, Integer, Names, Secret, Text
 
-__all__ = ["FIELDS", "SCREENS", "SECTIONS", "SKIPS", "TAGS", "Field", "Screen", "by_path", "minors", "value_at"]
+__all__ = [
+    "BACKENDS",
+    "FIELDS",
+    "QUESTIONS",
+    "SCREENS",
+    "SECTIONS",
+    "SKIPS",
+    "SUMMARY",
+    "TAGS",
+    "Field",
+    "Screen",
+    "by_path",
+    "minors",
+    "value_at",
+]
+
+SUMMARY = 20
+"""The number of the last page."""
+_IMAGES, _CLOUD, _SKIPS = 21, 22, 23
+"""Pages that the documentation does not have."""
 
 
 def minors() -> list[str]:
@@ -20,47 +42,9 @@ def minors() -> list[str]:
     return sorted(versions.KNOWN, key=lambda minor: [int(part) for part in minor.split(".")], reverse=True)
 
 
-@dataclass(frozen=True)
-class Screen:
-    """A page of the wizard; `number` is its place in the documentation."""
-
-    number: int
-    title: str
-    about: str
-
-
-@dataclass(frozen=True)
-class Field:
-    """A question. `default` is what the file need not say; `when` tells whether the question applies."""
-
-    path: str
-    kind: Kind
-    title: str
-    help: str
-    screen: int
-    default: Any = ""
-    is_prefilled: bool = False
-    """An empty value is replaced by one that fits the site."""
-    when: Callable[[Mapping[str, Any]], bool] = lambda answers: True
-
-
-def value_at(answers: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted key; None where there is none."""
-    value: Any = answers
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value
-
-
-def _is(path: str, *values: Any) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda answers: value_at(answers, path) in values
-
-
 SCREENS = (
     Screen(1, "Version", "The Kubernetes release of the new cluster."),
-    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from. Leave it empty to use none."),
+    Screen(3, "Registry mirror", "A mirror of Docker Hub that nodes pull images from, and the login of Docker Hub."),
     Screen(4, "Networking", "The name of the cluster and its addresses."),
     Screen(5, "Expose API", "Who can reach the API server."),
     Screen(6, "Internal network", "The network that the nodes use among themselves."),
@@ -70,11 +54,11 @@ SCREENS = (
     Screen(10, "Ports", "The port of the API server's proxy, one for each cluster."),
     Screen(11, "Network plugin", "What connects pods."),
     Screen(12, "Add-ons", "Applications that the head keeps applied to the new cluster."),
-    Screen(13, "Images", "Where images come from."),
-    Screen(16, "Cloud and addresses", "The cloud controller manager and the address management of this project."),
-    Screen(18, "Storage", "Volumes as folders of a file system that all nodes share, or of a Ceph cluster."),
-    Screen(19, "Stages to skip", "Checks before the deployment that are left out."),
-    Screen(20, "Summary", "Save the answers, show them, or deploy."),
+    *features.SCREENS,
+    Screen(_IMAGES, "Images", "Where images and packages come from, and whether nodes get Docker."),
+    Screen(_CLOUD, "Cloud and addresses", "The cloud controller manager and the address management of this project."),
+    Screen(_SKIPS, "Stages to skip", "Checks and other stages of the deployment that are left out."),
+    Screen(SUMMARY, "Summary", "Save the answers, show them, or deploy."),
 )
 
 _NAME = Text(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", "a name of lower-case letters, digits and dashes", False)
@@ -91,6 +75,7 @@ _CNIS = ("bridge", "calico", "flannel", "cilium")
 _CLOUDS = ("none", "nvidia-bmm", "oxide", "cloudlycke")
 _NODE_PORT = Integer(30000, 32767)
 _FSID = Text(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "the fsid of a Ceph cluster, a UUID")
+_URL = Text(r"(https?|file)://[!-~]+", "a URL such as https://mirror.example.com/kubernetes")
 _POOL = Text(r"[A-Za-z0-9_.-]+", "the name of a pool", False)
 
 NODE_ROLES = {
@@ -99,6 +84,10 @@ NODE_ROLES = {
     "etcd": (9, "etcd nodes"),
 }
 _EMPTY_ETCD = "; none at all: the control-plane nodes"
+
+
+def _has_mirror(answers: Mapping[str, Any]) -> bool:
+    return bool(value_at(answers, "kubernetes.registry_mirror.url"))
 
 
 def _nodes() -> tuple[Field, ...]:
@@ -116,7 +105,7 @@ def _nodes() -> tuple[Field, ...]:
 
 def _addons() -> tuple[Field, ...]:
     addons, ingress = "kubernetes.addons", "kubernetes.ingress"
-    has_ingress = _is(f"{addons}.ingress_controller", True)
+    has_ingress = is_at(f"{addons}.ingress_controller", True)
     has_ceph = lambda answers: bool(value_at(answers, f"{addons}.ceph.fsid"))  # noqa: E731
     own = "A file with manifests to use in place of those of the tool."
     return (
@@ -156,15 +145,7 @@ def _addons() -> tuple[Field, ...]:
             1,
             when=has_ingress,
         ),
-        Field(
-            f"{ingress}.proxy_443",
-            Bool(),
-            "Ingress on port 443",
-            "The proxy of every node passes port 443 on to the ingress; the port must be free.",
-            12,
-            False,
-            when=has_ingress,
-        ),
+        features.proxy_443(has_ingress),
         Field(
             f"{addons}.landing_page",
             Bool(),
@@ -183,7 +164,7 @@ def _addons() -> tuple[Field, ...]:
             "Its manifests",
             own,
             12,
-            when=_is(f"{addons}.metrics_server", True),
+            when=is_at(f"{addons}.metrics_server", True),
         ),
         Field(
             f"{addons}.dashboard",
@@ -212,7 +193,7 @@ def _addons() -> tuple[Field, ...]:
             Choice(_CLOUDS),
             "Cloud controller manager",
             "The cloud that the nodes are machines of; none: no cloud controller manager.",
-            16,
+            _CLOUD,
             "none",
         ),
         Field(
@@ -220,15 +201,15 @@ def _addons() -> tuple[Field, ...]:
             File(),
             "Cloud config",
             "A file with the settings of the cloud, as the cloud controller manager reads them.",
-            16,
-            when=_is(f"{addons}.ccm.provider", *_CLOUDS[1:]),
+            _CLOUD,
+            when=is_at(f"{addons}.ccm.provider", *_CLOUDS[1:]),
         ),
         Field(
             f"{addons}.ipam.install",
             Bool(),
             "Address management",
             "Install the IPAM controller and its node daemon.",
-            16,
+            _CLOUD,
             False,
         ),
         Field(
@@ -236,15 +217,16 @@ def _addons() -> tuple[Field, ...]:
             File(),
             "Pools",
             "A file with IPPools and CIDRPools. Empty: none yet.",
-            16,
-            when=_is(f"{addons}.ipam.install", True),
+            _CLOUD,
+            when=is_at(f"{addons}.ipam.install", True),
         ),
         Field(
             "kubernetes.images.bedplate",
             _IMAGE,
             "Image of this project",
-            "The image that the cloud controller manager and address management run from. Empty: that of this release.",
-            16,
+            "The image of what comes from this project: cloud controller manager, address management, permission "
+            "manager, Jupyter kernel operator. Empty: that of this release.",
+            _IMAGES,
         ),
         Field(
             "kubernetes.local_path.path",
@@ -273,11 +255,95 @@ def _addons() -> tuple[Field, ...]:
     )
 
 
+def _repositories() -> tuple[Field, ...]:
+    repositories = "kubernetes.repositories"
+    return (
+        Field(
+            f"{repositories}.base",
+            _URL,
+            "Copy of the Kubernetes repositories",
+            "A mirror with a folder for each minor release: <URL>/v1.35/deb/ and <URL>/v1.35/rpm/. Empty: upstream.",
+            _IMAGES,
+        ),
+        Field(
+            f"{repositories}.key",
+            File(),
+            "Key of the packages",
+            "A file on this machine with the key of the packages, ASCII-armored. Empty: that of upstream.",
+            _IMAGES,
+        ),
+        Field(
+            f"{repositories}.helm",
+            _URL,
+            "Repository of Helm",
+            "A repository with the package helm, signed with the same key. Empty: none is written.",
+            _IMAGES,
+        ),
+    )
+
+
+def _limits() -> tuple[Field, ...]:
+    return (
+        Field(
+            "kubernetes.reboot_timeout",
+            Integer(300, 86400),
+            "Time for reboots",
+            "How long a node that has to reboot may take, in seconds.",
+            _SKIPS,
+            300,
+        ),
+        Field(
+            "kubernetes.strict",
+            Bool(),
+            "Refuse small nodes",
+            "Nodes with less than 16 GB of memory or 2 cores are refused; otherwise they are warned about.",
+            _SKIPS,
+            False,
+        ),
+    )
+
+
+def _docker() -> tuple[Field, ...]:
+    return (
+        Field("docker.install", Bool(), "Docker", "Give the nodes the role Docker::Host as well.", _IMAGES, False),
+        Field(
+            "docker.storage_backend",
+            Choice(BACKENDS),
+            "Storage backend of Docker",
+            "overlay2; the deprecated devicemapper needs --allow-device-mapper.",
+            _IMAGES,
+            BACKENDS[0],
+            when=is_at("docker.install", True),
+        ),
+    )
+
+
+BACKENDS = ("overlay2", "devicemapper")
+"""Storage backends of Docker, the default first; others than that are deprecated."""
 SKIPS = {
     "dns_check": "check of the DNS configuration",
     "package_manager_check": "check that the package index can be refreshed",
+    "distro_checks": "check of the distribution of nodes",
+    "install_repos": "package repositories, which must be configured",
+    "packages": "installation of packages, which must be there",
+    "image_update": "update of software images",
+    "docker": "assignment of Docker",
+    "reboot": "reboot of nodes",
+    "disksetup_changes": "data node setting of etcd nodes",
+    "netq_checks": "check of what NetQ needs",
 }
-TAGS = {"dns_check": "dns-check", "package_manager_check": "package-manager-check"}
+TAGS = {
+    "dns_check": "dns-check",
+    "package_manager_check": "package-manager-check",
+    "distro_checks": "distro-check",
+    "install_repos": "install-repos",
+    "packages": "packages",
+    "image_update": "image-update",
+    "docker": "docker",
+    "reboot": "reboot",
+    "disksetup_changes": "disk-setup",
+    "netq_checks": "netq-checks",
+}
 """The tag of the stages that each key below `kubernetes.skip` leaves out."""
 
 FIELDS: tuple[Field, ...] = (
@@ -377,46 +443,95 @@ FIELDS: tuple[Field, ...] = (
         "Manifest of the plugin",
         "A file on this machine with the manifests of the network plugin.",
         11,
-        when=_is("kubernetes.cni", *_CNIS[1:]),
+        when=is_at("kubernetes.cni", *_CNIS[1:]),
     ),
     *_addons(),
+    *features.fields(),
     Field(
         "kubernetes.registry_mirror.url",
         _HOST,
         "Mirror",
-        "The address of a registry that is a mirror of Docker Hub; Docker Hub itself is asked where it has no answer.",
+        "A registry that mirrors Docker Hub. Empty: no mirror.",
         3,
+    ),
+    Field(
+        "kubernetes.registry_mirror.fallback",
+        Bool(),
+        "Docker Hub besides",
+        "Ask Docker Hub where the mirror has no answer. No: the mirror alone is asked.",
+        3,
+        True,
+        when=_has_mirror,
+    ),
+    Field(
+        "kubernetes.registry_mirror.username",
+        Text(r"[^\x00-\x20\x7f:]+", "a name without blanks and colons"),
+        "User name",
+        "The login of the mirror, where it needs one.",
+        3,
+        when=_has_mirror,
+    ),
+    Field(
+        "kubernetes.registry_mirror.password",
+        Secret(),
+        "Password",
+        "The password of that user. It is stars in all output, and a file that is saved with it is for its owner.",
+        3,
+        when=_has_mirror,
+    ),
+    Field(
+        "kubernetes.docker_io.username",
+        Text(r"[^\x00-\x20\x7f:]+", "a name without blanks and colons"),
+        "User name of Docker Hub",
+        "The login that nodes pull from Docker Hub with, which limits pulls without one. Empty: no login.",
+        3,
+    ),
+    Field(
+        "kubernetes.docker_io.password",
+        Secret(),
+        "Password of Docker Hub",
+        "The password, or an access token, of that user.",
+        3,
+        when=lambda answers: bool(value_at(answers, "kubernetes.docker_io.username")),
     ),
     Field(
         "kubernetes.images.repository",
         _REPOSITORY,
         "Repository of Kubernetes images",
         "Where kubeadm takes images from, in place of the upstream repository.",
-        13,
+        _IMAGES,
     ),
     Field(
         "kubernetes.images.sandbox",
         _IMAGE,
         "Sandbox image",
         "The image that containerd uses for the sandbox of pods.",
-        13,
+        _IMAGES,
     ),
     Field(
         "kubernetes.cgroup_driver",
         Choice(("systemd", "cgroupfs")),
         "Control groups",
         "Who makes control groups for pods: systemd, or where the first process of nodes is another one, cgroupfs.",
-        13,
+        _IMAGES,
         "systemd",
     ),
+    *_repositories(),
     *(
-        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", 19, False)
+        Field(f"kubernetes.skip.{key}", Bool(), f"Skip the {about}", f"Leave out the {about}.", _SKIPS, False)
         for key, about in SKIPS.items()
     ),
+    *_limits(),
+    *_docker(),
 )
 
-SECTIONS = ("meta", "kubernetes")
+QUESTIONS: tuple[Field, ...] = (*FIELDS, *features.of_operators())
+"""What the wizard asks: the keys of the file, and those below the operators."""
+
+SECTIONS = ("meta", "kubernetes", "docker")
 
 
-def by_path() -> dict[str, Field]:
-    return {field.path: field for field in FIELDS}
+@functools.cache
+def by_path() -> Mapping[str, Field]:
+    """Every question by its key."""
+    return {field.path: field for field in QUESTIONS}

@@ -17,8 +17,9 @@ from typing import Any
 import yaml
 
 from bedplate.core import errors, yamls
-from bedplate.setup.answers.declaration import FIELDS, SECTIONS, by_path, value_at
+from bedplate.setup.answers.declaration import FIELDS, SECTIONS, value_at
 from bedplate.setup.answers.kinds import Text
+from bedplate.setup.answers.maps import Operators
 
 __all__ = ["META", "Answers", "Place", "defaults", "load", "problems", "save", "with_value"]
 
@@ -79,7 +80,7 @@ def load(text: str | bytes, name: str = "the file") -> Answers:
     for field in FIELDS:
         value = value_at(values, field.path)
         if value is not None:
-            _put(answers, field.path, value)
+            _put(answers, field.path, field.kind.normal(value) if isinstance(field.kind, Operators) else value)
     return Answers(answers, lines)
 
 
@@ -113,7 +114,10 @@ def _wrong(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if _is_null(values, field.path):
                 yield field.path, f"must be {field.kind.about}, not nothing"
             continue
-        if problem := field.kind.problem(value):
+        if isinstance(field.kind, Operators):
+            for below, problem in field.kind.problems(value):
+                yield f"{field.path}.{below}" if below else field.path, problem
+        elif problem := field.kind.problem(value):
             yield field.path, problem
 
 
@@ -134,7 +138,7 @@ def _missing(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(values: Mapping[str, Any], lines: Place) -> Iterator[tuple[str, str]]:
-    known = {*by_path(), *(f"meta.{key}" for key in META)}
+    known = {*(field.path for field in FIELDS), *(f"meta.{key}" for key in META)}
     holders = {"meta", *SECTIONS}
     for path in known:
         parts = path.split(".")

@@ -18,8 +18,10 @@ from bedplate.head.schema import ranges
 from bedplate.setup.answers import aliases, networks
 from bedplate.setup.answers.declaration import minors, value_at
 from bedplate.setup.answers.document import Place
+from bedplate.setup.answers.features import NETQ
 from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import RESERVED
+from bedplate.setup.operators import OPERATORS, OWN
 
 __all__ = [
     "Members",
@@ -35,6 +37,8 @@ FIRST_PORT = 10443
 _INTERNAL = "internalnet"
 _APPLICATIONS = frozenset(
     {
+        *(operator.application for operator in OPERATORS),
+        *("kyverno", "kyverno_policies", "nvidia_runtime", "permissions_manager"),
         *(
             "calico",
             "ccm_cloudlycke",
@@ -70,10 +74,8 @@ def members(answers: Mapping[str, Any], site: Site) -> Members:
     masters = _named(answers, "masters", site)
     etcd = _named(answers, "etcd", site) or masters
     workers = _named(answers, "workers", site)
-    explicit = {
-        name for part in value_at(answers, "kubernetes.nodes.workers.nodes") or () for name in ranges.expand(part)
-    }
     # A category has its control-plane nodes, too; who wants one to run pods as well names it.
+    explicit = _explicit(answers, "workers")
     others = {name for name in workers if name not in masters or name in explicit}
     return Members(masters, _sorted(others), etcd)
 
@@ -136,7 +138,23 @@ def check(answers: Mapping[str, Any], site: Site, lines: Place | None = None, na
 
 def problems(answers: Mapping[str, Any], site: Site) -> list[tuple[str, str]]:
     """Everything that does not fit, by key."""
-    return [*_cluster(answers, site), *_networks(answers, site), *_nodes(answers, site), *_addons(answers)]
+    return [
+        *_cluster(answers, site),
+        *_networks(answers, site),
+        *_nodes(answers, site),
+        *_addons(answers),
+        *_features(answers, site),
+        *_repositories(answers),
+    ]
+
+
+def _repositories(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    chosen = answers["kubernetes"]["repositories"]
+    if chosen["helm"] and not chosen["key"]:
+        yield "kubernetes.repositories.key", "packages of a repository of Helm are verified with a key: name its file"
+    for key in ("base", "helm"):
+        if "@" in chosen[key].split("://", 1)[-1].split("/")[0]:
+            yield f"kubernetes.repositories.{key}", "must have no user or password in it: every node could read it"
 
 
 def _cluster(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:
@@ -175,6 +193,46 @@ def _addons(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if name in _APPLICATIONS or times[name] > 1:
             what = "one of the tool" if name in _APPLICATIONS else "that of another file"
             yield "kubernetes.addons.manifests", f"{path}: its application {name} would be {what}; rename the file"
+
+
+def _features(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:
+    kubernetes = answers["kubernetes"]
+    kyverno, operators, mirror = kubernetes["kyverno"], kubernetes["operators"], kubernetes["registry_mirror"]
+    for part in ("registry_mirror", "docker_io"):
+        login = kubernetes[part]
+        if bool(login["username"]) != bool(login["password"]):
+            missing = "password" if login["username"] else "username"
+            yield f"kubernetes.{part}.{missing}", "a login needs a user name and a password"
+    if (mirror["username"] or mirror["password"]) and not mirror["url"]:
+        yield "kubernetes.registry_mirror.url", "a login is for a mirror: name it"
+    if kyverno["install"] and not kyverno["chart"]:
+        yield "kubernetes.kyverno.chart", "Kyverno is installed from its chart: name the file"
+    if kyverno["policies"] and not kyverno["install"]:
+        yield "kubernetes.kyverno.policies", "policies need Kyverno: set kubernetes.kyverno.install"
+    elif kyverno["policies"] and not kyverno["policies_chart"]:
+        yield "kubernetes.kyverno.policies_chart", "the policies are installed from their chart: name the file"
+    for name, chosen in operators.items():
+        path = f"kubernetes.operators.{name}"
+        if not chosen["chart"] and name != OWN:
+            yield f"{path}.chart", f"{name} is installed from its chart: name the file"
+        elif not chosen["chart"]:
+            for key in ("values_file", "options"):
+                if chosen[key]:
+                    yield f"{path}.{key}", "the manifests of this project have no values: name a chart as well"
+    gpu = operators.get("gpu-operator")
+    if kubernetes["nvidia_runtime"] and gpu is not None and gpu["options"].get("toolkit.enabled") is not False:
+        yield (
+            "kubernetes.nvidia_runtime",
+            "the GPU operator brings the toolkit itself, to the same file: answer no, or set its option "
+            "toolkit.enabled to false",
+        )
+    meant = members(answers, site).nodes
+    for name in sorted({name for part in kubernetes["netq"]["nodes"] for name in ranges.expand(part)}):
+        if NETQ not in operators:
+            yield "kubernetes.netq.nodes", "NetQ is not one of the operators: choose it, or leave this empty"
+            return
+        if name not in meant:
+            yield "kubernetes.netq.nodes", f"{name} is not a node of the new cluster"
 
 
 def application_name(path: str) -> str:
@@ -234,14 +292,14 @@ def _nodes(answers: Mapping[str, Any], site: Site) -> Iterator[tuple[str, str]]:
 
 
 def _explicit(answers: Mapping[str, Any], role: str) -> set[str]:
-    chosen = answers["kubernetes"]["nodes"][role]
-    return {name for key in ("nodes", "head_nodes") for part in chosen[key] for name in ranges.expand(part)}
+    chosen = value_at(answers, f"kubernetes.nodes.{role}") or {}
+    return {name for key in ("nodes", "head_nodes") for part in chosen.get(key, ()) for name in ranges.expand(part)}
 
 
 def _node_problem(name: str, site: Site, *, is_head: bool) -> str:
     node = site.nodes.get(name)
     if node is None:
-        return f"there is no node {name!r}"
+        return f"node {name!r} not found"
     if node.is_head != is_head:
         return f"{name} is a {'head' if node.is_head else 'compute'} node; name it below {_key(not is_head)}"
     if node.cluster:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from bedplate.head.schema import ranges
 
-__all__ = ["Bool", "Choice", "Cidr", "File", "Files", "Integer", "Kind", "Names", "Text"]
+__all__ = ["Bool", "Choice", "Cidr", "File", "Files", "Integer", "Kind", "Names", "Secret", "Text"]
 
 _LONGEST = 4096
 _MOST_NAMES = 10_000
@@ -68,6 +68,20 @@ class Text(_Texts):
     def schema(self) -> dict[str, Any]:
         pattern = f"^({self.pattern})?$" if self.is_optional else f"^({self.pattern})$"
         return {"type": "string", "pattern": pattern}
+
+
+@dataclass(frozen=True)
+class Secret(Text):
+    """A text that is not shown again: stars in the wizard and in what the tool says. What is wrong with one does not
+    repeat it."""
+
+    about: str = "a text of one line"
+
+    def problem(self, value: Any) -> str:
+        return f"must be {self.about}" if super().problem(value) else ""
+
+    def parse(self, text: str) -> Any:
+        return text
 
 
 @dataclass(frozen=True)

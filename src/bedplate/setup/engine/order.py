@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 
 from bedplate.core import errors
-from bedplate.setup.engine.stage import Stage
+from bedplate.setup.engine.stage import Context, Stage
 
-__all__ = ["check", "described", "percent", "plugins", "ready", "without"]
+__all__ = ["check", "described", "failing", "named", "percent", "plugins", "ready", "without"]
 
 
 def check(stages: Sequence[Stage]) -> None:
@@ -33,6 +34,25 @@ def without(stages: Sequence[Stage], tags: Collection[str]) -> list[Stage]:
         else:
             kept.append(_with_needs(stage, needs))
     return kept
+
+
+def named(stages: Sequence[Stage], name: str | None, flag: str) -> str:
+    """The name of a stage as it is written, for one that somebody typed; nothing for none. Raises `Invalid`."""
+    if not name:
+        return ""
+    for stage in stages:
+        if stage.name.lower() == name.strip().lower():
+            return stage.name
+    raise errors.Invalid(f"{flag}: there is no stage {name!r}", hint="--plan lists the stages")
+
+
+def failing(stages: Sequence[Stage], name: str) -> list[Stage]:
+    """The stages, one of which fails in place of what it does."""
+    return [dataclasses.replace(stage, run=_fail) if stage.name == name else stage for stage in stages]
+
+
+async def _fail(context: Context) -> None:
+    raise errors.Terminal("it was asked to fail", hint="--fail-at is for development")
 
 
 def _bridged(needs: tuple[str, ...] | None, dropped: dict[str, tuple[str, ...] | None]) -> tuple[str, ...] | None:

@@ -48,6 +48,8 @@ class Run:
     handles_signals: bool = True
     said: Said | None = None
     """Where what stages say is kept for those who are not at the terminal."""
+    stop_after: str = ""
+    """A stage after which the run ends as an interrupted one; those beside it finish."""
     _tasks: dict[asyncio.Task[None], Stage] = field(default_factory=dict)
     _waiting: asyncio.Task[str | None] | None = None
     _signal: str = ""
@@ -67,11 +69,23 @@ class Run:
         return self._end(status)
 
     async def undo(self) -> Status:
-        """Take back, in reverse order, every stage that was begun."""
+        """Take back, in reverse order, every stage that was begun. Raises `Invalid` where none of them can be."""
+        if self.journal.record.phase == "run" and self._is_final():
+            raise errors.Invalid(
+                f"what the {self.journal.record.operation} of the cluster {self.journal.record.cluster} did cannot be "
+                "taken back; nothing was changed",
+                hint=f"finish it with --resume --cluster {self.journal.record.cluster}",
+            )
         self._began = self.clock.monotonic()
         with self._signals():
             status = await self._undo_stages()
         return self._end(status)
+
+    def _is_final(self) -> bool:
+        """Whether something was changed, and nothing of it can be taken back."""
+        begun = {stage.name for stage in self.journal.record.stages if stage.is_begun}
+        changed = [stage for stage in self.stages if stage.name in begun and stage.effects]
+        return bool(changed) and all(stage.undo is None for stage in changed)
 
     def _check_same_stages(self) -> None:
         recorded = [stage.name for stage in self.journal.record.stages]
@@ -110,6 +124,8 @@ class Run:
                     if failure is None:
                         done.add(stage.name)
                         turns.finish(stage)
+                        if stage.name == self.stop_after and len(done) < len(self.stages):
+                            self._signal = f"--stop-after {stage.name}"
                     else:
                         failures.append(failure)
         finally:
@@ -185,6 +201,10 @@ class Run:
         while True:
             action = await self._unless_interrupted(self.chooser.choose())
             match action:
+                case "undo" if self._is_final():
+                    self.reporter.emit(Line("Nothing of this can be taken back", "warning"))
+                    if not self.chooser.is_asking:
+                        return "aborted"
                 case "undo":
                     return await self._undo_stages()
                 case "abort":
@@ -315,6 +335,8 @@ class Run:
                 self.reporter.emit(Line("Nothing was changed."))
         elif any(stage.state in ("undoing", "undone") for stage in self.journal.record.stages):
             self.reporter.emit(Line("Some stages could not be undone; try again with --undo"))
+        elif self._is_final():
+            self.reporter.emit(Line("Continue with --resume"))
         else:
             self.reporter.emit(Line("Continue with --resume, or take back what was done with --undo"))
         if self.reporter.log_path:

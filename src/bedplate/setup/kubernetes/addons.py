@@ -1,13 +1,14 @@
 """The add-ons of a cluster, as applications that the head keeps applied.
 
-In: answers and settings; the files with manifests that a site brings. Out: what is to be installed (pure), the app
-group `system` and the label sets in the cluster's object, and the wait until the head has applied everything. Manifests
-are read and checked before a deployment changes anything. What is secret, the settings of a cloud, is written to the
-cluster alone, never to the tree.
+In: answers and settings; the files with manifests and the charts that a site brings. Out: what is to be installed
+(pure), the app group `system` and the label sets in the cluster's object, and the wait until the head has applied
+everything. Manifests are read and charts rendered before a deployment changes anything. What is secret, the settings of
+a cloud, is written to the cluster alone, never to the tree.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ import bedplate
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head.applications import defaults, manifests
+from bedplate.head.entities import SCHEMA
 from bedplate.lab import versions
 from bedplate.setup.answers import fitting
 from bedplate.setup.engine.stage import Context
-from bedplate.setup.kubernetes import clouds, nodes
+from bedplate.setup.kubernetes import charts, clouds, netq, nodes
 from bedplate.setup.kubernetes.settings import Settings
+from bedplate.setup.operators import OWN
 
 __all__ = [
     "IMAGES",
@@ -31,6 +34,7 @@ __all__ = [
     "create",
     "network",
     "of_answers",
+    "read",
     "summary",
     "texts",
     "until_applied",
@@ -47,6 +51,8 @@ IMAGES = {
 HELPER_IMAGE = "docker.io/library/busybox:latest"
 OWN_IMAGE = f"registry.example/bedplate:{bedplate.__version__}"
 _METRICS_REPLICAS = 2
+_REST_BYTES = 64 << 10
+"""Room for what the object of a cluster has besides its applications."""
 _APPLIED_S, _POLL_S = 180.0, 0.5
 _CHILDREN = ("app_groups", "label_sets")
 
@@ -65,6 +71,12 @@ class Addons:
     is_on_443: bool
     cloud: str
     cloud_config: str
+    charts: tuple[charts.Release, ...]
+    """Applications that helm makes of a chart of the site."""
+    kubernetes: str
+    """The release of Kubernetes that charts are for."""
+    netq: tuple[str, ...]
+    """The nodes that get the label for NetQ."""
 
     @property
     def has_dashboard(self) -> bool:
@@ -92,9 +104,14 @@ def of_answers(answers: Mapping[str, Any], settings: Settings, head_address: str
         "ceph": bool(chosen["ceph"]["fsid"]),
         "ipam": chosen["ipam"]["install"],
         f"ccm_{cloud.replace('-', '_')}": bool(cloud),
+        "permissions_manager": kubernetes["permissions_manager"],
+        "nvidia_runtime": kubernetes["nvidia_runtime"],
+        "cm_jupyter_kernel_operator": OWN in kubernetes["operators"],
     }
+    releases = charts.of_answers(answers)
+    rendered = {release.application for release in releases}
     return Addons(
-        own=tuple(name for name, is_on in candidates.items() if is_on and name not in files),
+        own=tuple(name for name, is_on in candidates.items() if is_on and name not in files and name not in rendered),
         files=files,
         environments=_environments(answers, settings, head_address),
         ingress=defaults.Ingress(
@@ -105,6 +122,9 @@ def of_answers(answers: Mapping[str, Any], settings: Settings, head_address: str
         is_on_443=chosen["ingress_controller"] and ingress["proxy_443"],
         cloud=cloud,
         cloud_config=chosen["ccm"]["cloud_config"] if cloud else "",
+        charts=releases,
+        kubernetes=settings.version,
+        netq=netq.chosen(answers, settings),
     )
 
 
@@ -137,6 +157,8 @@ def _environments(answers: Mapping[str, Any], settings: Settings, head_address: 
             "replicas": str(replicas),
         },
         "ipam": own,
+        "permissions_manager": own,
+        "cm_jupyter_kernel_operator": own,
         **{f"ccm_{name}": {**own, "cluster": settings.name} for name in ("nvidia_bmm", "oxide", "cloudlycke")},
     }
 
@@ -145,18 +167,35 @@ def _environments(answers: Mapping[str, Any], settings: Settings, head_address: 
 
 
 def texts(addons: Addons) -> dict[str, str]:
-    """The manifests of all applications that are on, by name. Raises `Invalid` for a file that cannot be read, or is
-    not manifests."""
-    read = {name: defaults.manifest(name) for name in addons.own}
+    """The manifests of all applications that are on, by name, without those of charts. Raises `Invalid` for a file that
+    cannot be read, or is not manifests."""
+    own = {name: defaults.manifest(name) for name in addons.own}
     problems = []
     for name, path in addons.files.items():
         try:
-            read[name] = _given(Path(path), addons.environments.get(name, {}))
+            own[name] = _given(Path(path), addons.environments.get(name, {}))
         except errors.Invalid as err:
             problems += [f"{path}: {problem}" for problem in (err.problems or [err.message])]
     if problems:
         raise errors.Invalid("manifests of add-ons cannot be used", problems=problems, hint="correct the files")
-    return read
+    return own
+
+
+def read(addons: Addons) -> charts.Rendered:
+    """The same with what helm makes of charts. Raises `Invalid` also for a chart that helm refuses, and for more than
+    the head can have of one cluster."""
+    own = texts(addons)
+    rendered = charts.render(addons.charts, addons.kubernetes)
+    whole = rendered._replace(texts=own | rendered.texts)
+    size = len(json.dumps(groups(addons, whole.texts)))
+    if size > SCHEMA.largest_bytes - _REST_BYTES:
+        largest = sorted(whole.texts, key=lambda name: -len(whole.texts[name]))[:3]
+        raise errors.Invalid(
+            f"the applications have {size >> 10} KiB, and the head keeps {(SCHEMA.largest_bytes - _REST_BYTES) >> 10} "
+            "KiB of one cluster",
+            hint=f"leave some out, or install them with helm later; the largest are {', '.join(largest)}",
+        )
+    return whole
 
 
 def _given(file: Path, variables: Mapping[str, str]) -> str:
@@ -191,10 +230,12 @@ def groups(addons: Addons, read: Mapping[str, str]) -> dict[str, Any]:
 async def check(context: Context, settings: Settings) -> None:
     """Read everything that the add-ons need, before anything is changed."""
     addons = of_answers(context.answers, settings)
-    read = texts(addons)
+    rendered = await asyncio.to_thread(read, addons)
+    for line in rendered.warnings:
+        context.say(line)
     if addons.cloud:
         clouds.config(addons.cloud, addons.cloud_config)
-    context.say(f"Applications: {', '.join(sorted(read)) or 'none'}")
+    context.say(f"Applications: {', '.join(sorted(rendered.texts)) or 'none'}")
 
 
 async def create(context: Context, settings: Settings) -> None:
@@ -202,10 +243,11 @@ async def create(context: Context, settings: Settings) -> None:
     head = nodes.head_of(context)
     device = await head.get("device", settings.head)
     addons = of_answers(context.answers, settings, str(device.values.get("ip", "")))
+    rendered = await asyncio.to_thread(read, addons)
     obj = await head.get("kubernetes", settings.name)
     children = dict(obj.children)
-    children["app_groups"] = {**children.get("app_groups", {}), **groups(addons, texts(addons))}
-    sets = defaults.label_sets(settings.members.masters)
+    children["app_groups"] = {**children.get("app_groups", {}), **groups(addons, rendered.texts)}
+    sets = defaults.label_sets(settings.members.masters, netq=addons.netq)
     children["label_sets"] = {**children.get("label_sets", {}), **sets}
     extras = {**obj.extras, **_extras(addons)}
     message = f"applications and label sets of the Kubernetes cluster {settings.name}"
@@ -230,7 +272,8 @@ async def withdraw(context: Context, settings: Settings) -> None:
     if obj is None:
         return
     children = {name: dict(below) for name, below in obj.children.items()}
-    for submode, names in (("app_groups", (defaults.SYSTEM,)), ("label_sets", tuple(defaults.label_sets(())))):
+    sets = defaults.label_sets((), netq=netq.chosen(context.answers, settings))
+    for submode, names in (("app_groups", (defaults.SYSTEM,)), ("label_sets", tuple(sets))):
         children[submode] = {key: child for key, child in children.get(submode, {}).items() if key not in names}
     children = {name: below for name, below in children.items() if below or name not in _CHILDREN}
     extras = {

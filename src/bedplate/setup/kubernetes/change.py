@@ -20,10 +20,10 @@ from bedplate.head.render.clusters import kubelets
 from bedplate.head.schema.ranges import natural
 from bedplate.head.session import Session
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import cluster, nodes
+from bedplate.setup.kubernetes import cluster, docker, nodes, repositories
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
-__all__ = ["adding", "assigned", "check", "removing", "unassigned"]
+__all__ = ["adding", "assigned", "check", "removing", "unassigned", "with_repositories"]
 
 _CHANGED, _WANTED = "nodes of overlays before", "nodes of overlays"
 _REVISION = "revision of the change"
@@ -48,8 +48,22 @@ def assigned(tree: Tree, name: str, names: Sequence[str], *, is_plane: bool) -> 
             wrong.append(f"{node} has no IP address, and could not be reached by the others")
     if wrong:
         raise errors.Invalid(f"the nodes cannot be added to {name}", problems=wrong)
-    overlay = f"kube-{name}-{'master' if is_plane else 'worker'}"
-    return {overlay: sorted({*_nodes(tree, overlay), *names}, key=natural)}
+    overlays = [f"kube-{name}-{'master' if is_plane else 'worker'}"]
+    overlays += [docker.name_of(name)] if tree.find("configurationoverlay", docker.name_of(name)) else []
+    return {overlay: sorted({*_nodes(tree, overlay), *names}, key=natural) for overlay in overlays}
+
+
+def with_repositories(
+    tree: Tree, name: str, overlays: Overlays, present: Mapping[str, headapi.System | None]
+) -> Overlays:
+    """The same, and those with the package repositories of the nodes, as far as it is known how they install. Pure."""
+    repos = {}
+    for overlay in repositories.overlays_of(tree, name):
+        family = overlay.rpartition("-")[2]
+        fit = [node for node, system in present.items() if system is not None and system.packages == family]
+        if fit:
+            repos[overlay] = sorted({*_nodes(tree, overlay), *fit}, key=natural)
+    return {**overlays, **repos}
 
 
 def unassigned(tree: Tree, name: str, names: Sequence[str]) -> Overlays:
@@ -68,6 +82,8 @@ def unassigned(tree: Tree, name: str, names: Sequence[str]) -> Overlays:
             wrong.append(f"{node} is part of {name} by its category {category} or a role: set another one, and commit")
     if wrong:
         raise errors.Invalid(f"the nodes cannot be taken out of {name}", problems=wrong)
+    further = [docker.name_of(name), *repositories.overlays_of(tree, name)]
+    known |= {overlay: _nodes(tree, overlay) for overlay in further if tree.find("configurationoverlay", overlay)}
     left = {overlay: [node for node in members if node not in names] for overlay, members in known.items()}
     changed = {overlay: members for overlay, members in left.items() if members != known[overlay]}
     _demand_survival(tree, name, changed)
@@ -179,7 +195,9 @@ async def _check_removed(context: Context, tree: Tree, asked: _Answers) -> None:
 
 async def _assign(context: Context, tree: Tree, asked: _Answers) -> None:
     if _WANTED not in context.notes:
-        _note(context, tree, assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane))
+        overlays = assigned(tree, asked.cluster, asked.nodes, is_plane=asked.is_plane)
+        present = await nodes.systems(context, asked.nodes)
+        _note(context, tree, with_repositories(tree, asked.cluster, overlays, present))
     await _change(context, asked)
     await nodes.applied(context, context.notes[_REVISION])
 

@@ -7,6 +7,8 @@ meanwhile.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import functools
 import secrets as random
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,26 +20,37 @@ from bedplate.head.clusters.joining import UNINITIALIZED, make_nodes
 from bedplate.head.clusters.membership import LIFECYCLE, MANAGED, allocate
 from bedplate.head.schema.kinds import Seed
 from bedplate.serving.issuing import Pair
+from bedplate.setup.answers.features import NETQ
 from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
 from bedplate.setup.kubernetes import (
     addons,
+    charts,
     checks,
     clouds,
     cluster,
     coredns,
+    distributions,
+    docker,
     firewall,
     hardware,
+    images,
     modules,
+    netq,
     nodes,
     objects,
+    packages,
+    protection,
+    reboots,
+    repositories,
 )
 from bedplate.setup.kubernetes.settings import Settings, known_ranges, of_answers
 
 __all__ = ["PLUGIN", "folder_of", "stages"]
 
 PLUGIN = "kubernetes"
+DOCKER = "docker"
 _SECRETS = "kubernetes secrets"
 
 Step = Callable[[Context, Settings], Awaitable[None]]
@@ -47,18 +60,71 @@ def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
     """What makes the cluster of the answers, in order."""
     initialized = ("Initialize Control Plane",)
     network = "Install Network Plugin"
-    joined = ("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", "Write Cloud Config", network)
+    defined = _charts(answers, initialized)
+    joined = (
+        *("Join Control Plane Nodes", "Join Worker Nodes", "Install Cluster DNS", "Write Cloud Config", network),
+        *(stage.name for stage in defined),
+    )
+    with_docker = [
+        _stage(
+            "Assign Docker Role",
+            docker.assign,
+            docker.unassign,
+            effects="the overlay of Docker",
+            tag="docker",
+            plugin=DOCKER,
+        )
+    ]
     return [
+        _stage(
+            "Check Distribution",
+            distributions.check,
+            needs=(),
+            inputs="the systems of the nodes",
+            tag="distro-check",
+        ),
         _stage("Check Nodes", checks.members, inputs="the state of the nodes"),
-        _stage("Check Add-ons", addons.check, inputs="manifests of add-ons"),
+        _stage("Check Add-ons", addons.check, inputs="manifests and charts of add-ons"),
+        *_netq(answers),
         _stage("Create Networks", _networks, _no_networks, effects="networks of pods and Services"),
         _stage("Create Etcd Cluster", _etcd, _no_etcd, effects="the etcd cluster"),
+        _stage(
+            "Protect Etcd Nodes",
+            protection.protect,
+            protection.unprotect,
+            effects="the data node setting of etcd nodes",
+            tag="disk-setup",
+        ),
         _stage("Create Kube Cluster", _cluster, _no_cluster, effects="authority, kubeconfig, the Kubernetes cluster"),
         _stage("Create Applications", addons.create, addons.withdraw, effects="app group system, label sets"),
-        _stage("Assign Roles", _overlays, _no_overlays, effects="overlays; packages and services on nodes"),
+        _stage(
+            "Write Package Repositories",
+            repositories.write,
+            repositories.withdraw,
+            effects="repositories of Kubernetes and Helm, on nodes and in software images",
+            tag="install-repos",
+        ),
+        _stage(
+            "Update Software Images",
+            _images,
+            _keep_images,
+            effects="packages in software images of the nodes",
+            tag="image-update",
+        ),
+        *(with_docker if (answers.get("docker") or {}).get("install") else []),
+        _stage("Assign Roles", _overlays, _no_overlays, effects="overlays; services on nodes"),
+        _stage("Install Packages", packages.install, _no_packages, effects="packages on nodes", tag="packages"),
+        _stage(
+            "Reboot Nodes",
+            reboots.reboot,
+            _gone_by,
+            effects="a reboot of nodes whose system asks for one",
+            tag="reboot",
+        ),
         _stage("Initialize Control Plane", _init, _reset_first, effects="kubeadm init on the first control plane node"),
         _stage("Write Cloud Config", _cloud, needs=initialized, undo=_gone, effects="settings of the cloud"),
         _stage("Install Cluster DNS", _dns, needs=initialized, undo=_gone, effects="CoreDNS"),
+        *defined,
         _stage(network, _plugin, needs=initialized, undo=_gone, effects="the pod network"),
         _stage("Join Control Plane Nodes", _join_planes, _reset_planes, needs=initialized, effects="kubeadm join"),
         _stage("Join Worker Nodes", _join_workers, _reset_workers, needs=initialized, effects="kubeadm join"),
@@ -73,6 +139,22 @@ def stages(answers: Mapping[str, Any], site: Site) -> list[Stage]:
     ]
 
 
+def _charts(answers: Mapping[str, Any], needs: tuple[str, ...]) -> list[Stage]:
+    """What applies the definitions of charts, where there is a chart."""
+    if not charts.of_answers(answers):
+        return []
+    effects = "custom definitions of charts"
+    return [_stage("Install Chart Definitions", _definitions, needs=needs, undo=_gone, effects=effects)]
+
+
+def _netq(answers: Mapping[str, Any]) -> list[Stage]:
+    """The check of what NetQ needs, where it is one of the operators."""
+    if NETQ not in answers["kubernetes"]["operators"]:
+        return []
+    look = _stage("Check NetQ Prerequisites", netq.check, inputs="nodes for NetQ, the head's port")
+    return [dataclasses.replace(look, tags=frozenset({"netq-checks"}))]
+
+
 def _stage(
     name: str,
     run: Step,
@@ -81,15 +163,18 @@ def _stage(
     needs: tuple[str, ...] | None = None,
     inputs: str = "",
     effects: str = "",
+    tag: str = "",
+    plugin: str = PLUGIN,
 ) -> Stage:
     return Stage(
         name,
-        PLUGIN,
+        plugin,
         functools.partial(_with_settings, run),
         functools.partial(_with_settings, undo) if undo is not None else None,
         needs,
         inputs,
         effects,
+        frozenset({tag} - {""}),
     )
 
 
@@ -163,13 +248,34 @@ async def _no_cluster(context: Context, settings: Settings) -> None:
 
 
 async def _overlays(context: Context, settings: Settings) -> None:
+    """Who installs packages waits for the nodes in the stage after this one."""
+    if not settings.has_packages:
+        await packages.check(context, settings)
     places = {("configurationoverlay", name): obj for name, obj in objects.overlays(settings).items()}
-    await nodes.create(context, places, f"roles of the Kubernetes cluster {settings.name}")
+    message = f"roles of the Kubernetes cluster {settings.name}"
+    is_awaited = not settings.has_packages
+    context.notes[packages.REVISION] = await nodes.create(context, places, message, is_awaited=is_awaited)
 
 
 async def _no_overlays(context: Context, settings: Settings) -> None:
     places = [("configurationoverlay", name) for name in settings.overlays.values()]
     await nodes.withdraw(context, places, f"no roles of the Kubernetes cluster {settings.name}")
+
+
+async def _no_packages(context: Context, settings: Settings) -> None:
+    context.say("They go with the roles")
+
+
+async def _images(context: Context, settings: Settings) -> None:
+    await images.update(context, settings.kubernetes_nodes, settings.version)
+
+
+async def _keep_images(context: Context, settings: Settings) -> None:
+    images.tell_what_stays(context)
+
+
+async def _gone_by(context: Context, settings: Settings) -> None:
+    context.say("There is nothing to take back")
 
 
 # kubeadm
@@ -210,6 +316,13 @@ async def _dns(context: Context, settings: Settings) -> None:
         await cluster.apply(client, coredns.manifests(settings), context.clock)
 
 
+async def _definitions(context: Context, settings: Settings) -> None:
+    rendered = await asyncio.to_thread(charts.render, charts.of_answers(context.answers), settings.version)
+    async with cluster.connected(folder_of(context), settings.name) as client:
+        await cluster.apply(client, [dict(each) for each in rendered.definitions], context.clock)
+    context.say(f"{len(rendered.definitions)} definitions")
+
+
 async def _plugin(context: Context, settings: Settings) -> None:
     if settings.cni == "bridge":
         context.say(f"Each node has a bridge, and routes to the pods of {len(settings.kubernetes_nodes) - 1} others")
@@ -248,8 +361,7 @@ async def _ready(context: Context, settings: Settings) -> None:
 
 async def _hardware(context: Context, settings: Settings) -> None:
     async with cluster.connected(folder_of(context), settings.name) as client:
-        for text in await hardware.read(client, settings.kubernetes_nodes):
-            context.say(f"Warning: {text}")
+        hardware.tell(context, await hardware.read(client, settings.kubernetes_nodes))
 
 
 # Around the cluster

@@ -1,18 +1,22 @@
 """Nodes that are smaller than recommended: 16 GB of memory and 2 cores. Below that a deployment may succeed, and what
 comes later fails without saying why.
 
-In: the capacity that each kubelet reports. Out: a warning for each value that is too small, with node and value.
+In: the capacity that each kubelet reports, and what agents say of their machines. Out: a warning for each value that is
+too small, with node and value; with `--strict` an error, before anything is changed where agents say it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from bedplate.api import headapi
 from bedplate.api.resources import NODES
+from bedplate.core import errors
 from bedplate.kube import Client
+from bedplate.setup.engine.stage import Context
 
-__all__ = ["MIN_CORES", "MIN_MEMORY_GIB", "read", "warnings"]
+__all__ = ["MIN_CORES", "MIN_MEMORY_GIB", "known", "read", "tell", "warnings"]
 
 MIN_MEMORY_GIB = 16
 MIN_CORES = 2
@@ -27,6 +31,23 @@ async def read(client: Client, nodes: tuple[str, ...]) -> list[str]:
     """The warnings for these nodes of a cluster."""
     listed = {node.metadata.name: node.status.capacity for node in (await client.list(NODES)).items}
     return [text for name in nodes if name in listed for text in warnings(name, listed[name])]
+
+
+def known(present: Mapping[str, headapi.System | None]) -> list[str]:
+    """The warnings for nodes whose agents say how large they are. Pure."""
+    texts = []
+    for node, system in present.items():
+        sizes = {"memory": system.memory, "cpu": system.cores} if system is not None else {}
+        texts += warnings(node, {name: str(size) for name, size in sizes.items() if size})
+    return texts
+
+
+def tell(context: Context, texts: Sequence[str]) -> None:
+    """Warn of small nodes. Raises `Invalid` with them where the answers are strict."""
+    if texts and context.answers["kubernetes"]["strict"]:
+        raise errors.Invalid("nodes are too small", problems=list(texts), hint="choose others, or leave out --strict")
+    for text in texts:
+        context.say(f"Warning: {text}")
 
 
 def warnings(node: str, capacity: Mapping[str, str]) -> list[str]:

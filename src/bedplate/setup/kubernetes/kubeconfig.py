@@ -15,11 +15,11 @@ __all__ = ["path_of"]
 
 
 async def path_of(backend: Backend, cluster: str, data: Path | None) -> Path:
-    """The file. Raises `NotFound` for a cluster or a file that is not there."""
+    """The file. Raises `Invalid` for the name of no cluster, `NotFound` for a file that is not there."""
     await backend.catch_up()
     names = sorted(backend.tree.mode("kubernetes"))
     if cluster not in names:
-        raise errors.NotFound(f"there is no cluster {cluster!r}", hint=f"clusters: {', '.join(names) or 'none'}")
+        raise errors.Invalid(f"there is no cluster {cluster!r}", hint=f"clusters: {', '.join(names) or 'none'}")
     if data is None:
         raise errors.NotFound(
             f"the kubeconfig of {cluster} is on the head node",

@@ -27,6 +27,7 @@ __all__ = [
     "is_under_way",
     "kubeadm",
     "set_extra",
+    "systems",
     "whole",
     "withdraw",
 ]
@@ -34,6 +35,9 @@ __all__ = [
 _POLL_S = 0.1
 _APPLY_S, _KUBEADM_S = 300.0, 1200.0
 _TAKEN_S = 60.0
+_AWAY_S = 30.0
+"""A node that counts as down has so long to report again: the agent of a busy machine may only be late."""
+_AWAY = ("DOWN", "UNKNOWN")
 _LOOK_EVERY = 20
 _MADE, _FOUND = "made", "found"
 _OVER = ("done", "failed", "expired")
@@ -59,9 +63,11 @@ async def find(head: HeadClient, mode: str, key: str) -> headapi.Object | None:
         return None
 
 
-async def create(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
-    """Create objects in one revision, and wait until all nodes have applied it. Raises `AlreadyExists` for one that
-    this run did not make."""
+async def create(
+    context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str, *, is_awaited: bool = True
+) -> int:
+    """Create objects in one revision, and wait until all nodes have applied it, unless a later stage does; the
+    revision. Raises `AlreadyExists` for one that this run did not make."""
     head, edits = head_of(context), []
     own = [tuple(place) for place in context.notes.get(_MADE, [])]
     for (mode, key), obj in objects.items():
@@ -74,7 +80,7 @@ async def create(context: Context, objects: Mapping[Place, Mapping[str, Any]], m
         if present is None:
             edits.append(headapi.Edit(mode=mode, key=key, object=dict(obj)))
     context.notes[_MADE] = [*own, *(place for place in objects if place not in own)]
-    await commit(context, edits, message)
+    return await commit(context, edits, message, is_awaited=is_awaited)
 
 
 async def adopt(context: Context, objects: Mapping[Place, Mapping[str, Any]], message: str) -> None:
@@ -116,16 +122,24 @@ async def withdraw(context: Context, places: Iterable[Place], message: str) -> N
     context.notes[_MADE] = [place for place in own if place not in chosen]
 
 
-async def commit(context: Context, edits: Sequence[headapi.Edit], message: str) -> None:
-    """Write edits as one revision, and wait until the nodes it means something to have applied it. A run that was
-    interrupted waits for the revision that it wrote."""
+async def commit(context: Context, edits: Sequence[headapi.Edit], message: str, *, is_awaited: bool = True) -> int:
+    """Write edits as one revision, and wait until the nodes it means something to have applied it, unless a later stage
+    does; the revision. A run that was interrupted waits for the revision that it wrote."""
     head = head_of(context)
     if edits:
         revision = await head.commit(edits, message)
         number = revision.number if revision is not None else (await head.whoami()).revision
     else:
         number = (await head.whoami()).revision
-    await applied(context, number)
+    if is_awaited:
+        await applied(context, number)
+    return number
+
+
+async def systems(context: Context, names: Sequence[str]) -> dict[str, headapi.System | None]:
+    """What nodes say of their machines; None for one that says nothing."""
+    states = {state.node: state.system for state in await head_of(context).nodes(names)} if names else {}
+    return {name: states.get(name) for name in names}
 
 
 async def set_extra(context: Context, place: Place, name: str, text: str | None, message: str) -> None:
@@ -145,16 +159,18 @@ async def down(context: Context, names: Sequence[str]) -> list[headapi.NodeState
 
 async def applied(context: Context, number: int) -> None:
     """Wait until the nodes that a revision means something to have applied it. Raises `Unavailable` with the others."""
-    head = head_of(context)
-    end_s = context.clock.monotonic() + _APPLY_S
+    head, now_s = head_of(context), context.clock.monotonic
+    end_s, away_s = now_s() + _APPLY_S, now_s()
     while True:
         progress = await head.progress(number)
         late = progress.nodes
         if context.notes.get(MAY_BE_DOWN):
-            late = [node for node in late if node.state not in ("DOWN", "UNKNOWN")]
-        if progress.is_settled or not late:
+            late = [node for node in late if node.state not in _AWAY]
+        if not late or now_s() > end_s:
             break
-        if context.clock.monotonic() > end_s:
+        if not progress.is_settled:
+            away_s = now_s()
+        elif any(node.state not in _AWAY for node in late) or now_s() - away_s > _AWAY_S:
             break
         await context.clock.sleep(_POLL_S)
     if late:

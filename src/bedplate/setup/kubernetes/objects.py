@@ -6,16 +6,15 @@ In: settings and secrets. Out: objects as the head's interface has them.
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bedplate.head.entities.roles import CONTAINERD_DROPINS
 from bedplate.head.render.kubeadm import POD_RANGES, pod_ranges_text
-from bedplate.setup.kubernetes import kubeadm, modules
+from bedplate.head.render.presence import PACKAGES, PRESENT
+from bedplate.setup.kubernetes import dropins, kubeadm, modules
 from bedplate.setup.kubernetes.settings import Chosen, Settings
 
-__all__ = ["CHECKS", "PRIORITIES", "Secrets", "checks", "cluster", "containerd", "etcd", "networks", "overlays"]
+__all__ = ["CHECKS", "PRIORITIES", "Secrets", "checks", "cluster", "etcd", "networks", "overlays"]
 
 PRIORITIES = {"etcd": 500, "master": 510, "worker": 500}
 CHECKS = {
@@ -73,7 +72,10 @@ def cluster(settings: Settings, secrets: Secrets, ranges: Mapping[str, ipaddress
             "kube_ca_cert": secrets.authority,
             "kube_ca_key": secrets.authority_key,
         },
-        "extras": {POD_RANGES: pod_ranges_text(ranges)} if ranges else {},
+        "extras": {
+            **({POD_RANGES: pod_ranges_text(ranges)} if ranges else {}),
+            **({} if settings.has_packages else {PACKAGES: PRESENT}),
+        },
     }
 
 
@@ -117,10 +119,8 @@ def _kubernetes(settings: Settings, *, is_master: bool) -> dict[str, Object]:
             "type": "GenericRole",
             "values": {"services_run": ["containerd"]},
             "children": {
-                "configurations": {
-                    name: {"type": "static", "values": {"filename": path, "content": content}}
-                    for name, (path, content) in _dropins(settings).items()
-                },
+                "configurations": dropins.configurations(settings),
+                **dropins.environments(settings),
                 "exclude_list_snippets": {
                     "containerd": {"type": "ExcludeListSnippet", "values": {"exclude_list": ["/var/lib/containerd"]}}
                 },
@@ -132,46 +132,6 @@ def _kubernetes(settings: Settings, *, is_master: bool) -> dict[str, Object]:
             "values": {"kubernetes_cluster": settings.name},
         },
     }
-
-
-def _dropins(settings: Settings) -> dict[str, tuple[str, str]]:
-    """Files of containerd by name: path and content."""
-    files = {"containerd-cri": (f"{CONTAINERD_DROPINS}/cri.toml", containerd(settings))}
-    if settings.mirror:
-        url = settings.mirror if "://" in settings.mirror else f"https://{settings.mirror}"
-        hosts = f'server = "https://registry-1.docker.io"\n\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
-        files["docker-io-mirror"] = ("/etc/containerd/certs.d/docker.io/hosts.toml", hosts)
-    return files
-
-
-def containerd(settings: Settings) -> str:
-    """The drop-in of containerd: one file, for older releases take a plugin's settings from the last one alone."""
-    sandbox = settings.sandbox or _sandbox(settings)
-    return f"""\
-version = 2
-
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = {json.dumps(sandbox)}
-  # Pods start also where containerd may not lower the score by which the kernel chooses what to end.
-  restrict_oom_score_adj = true
-
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "/opt/cni/bin"
-  conf_dir = "/etc/cni/net.d"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-  SystemdCgroup = {json.dumps(settings.cgroup_driver == "systemd")}
-
-[plugins."io.containerd.grpc.v1.cri".registry]
-  config_path = "/etc/containerd/certs.d"
-"""
-
-
-def _sandbox(settings: Settings) -> str:
-    return f"{settings.repository}/{kubeadm.PAUSE.rpartition('/')[2]}" if settings.repository else kubeadm.PAUSE
 
 
 def checks() -> dict[str, Object]:

@@ -18,7 +18,17 @@ from bedplate.head.affected import members
 from bedplate.head.clusters.membership import LIFECYCLE
 from bedplate.head.schema.ranges import natural
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import cluster, firewall, modules, nodes, objects
+from bedplate.setup.kubernetes import (
+    ceph,
+    cluster,
+    docker,
+    firewall,
+    modules,
+    nodes,
+    objects,
+    protection,
+    repositories,
+)
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
 __all__ = ["Remains", "remains", "stages"]
@@ -45,7 +55,8 @@ class Remains(NamedTuple):
 
 def remains(tree: Tree, name: str) -> Remains:
     """Pure."""
-    overlays = [f"kube-{name}-{role}" for role in ("etcd", "master", "worker")]
+    overlays = [*(f"kube-{name}-{role}" for role in ("etcd", "master", "worker")), docker.name_of(name)]
+    overlays += repositories.overlays_of(tree, name)
     overlays = [each for each in overlays if tree.find("configurationoverlay", each) is not None]
     touched: set[str] = set()
     for overlay in overlays:
@@ -69,9 +80,10 @@ def remains(tree: Tree, name: str) -> Remains:
 Step = Callable[[Context, Remains], Awaitable[None]]
 
 
-def stages(name: str) -> list[Stage]:
-    """What removes a cluster, in order."""
+def stages(name: str, pool: ceph.Pool | None = None) -> list[Stage]:
+    """What removes a cluster, in order; with a pool of Ceph that goes along."""
     stage = functools.partial(_stage, name)
+    storage = [] if pool is None else [_storage(pool)]
     return [
         stage("Get Kube Cluster", _get, inputs="the cluster"),
         stage("Check Kube Cluster Exists", _exists, inputs="the cluster"),
@@ -84,6 +96,7 @@ def stages(name: str) -> list[Stage]:
         stage("IP Ports Close", _ports, effects="rows of the head node's firewall role"),
         stage("Remove Health Checks", _checks, effects="health checks of Kubernetes"),
         stage("Unassign Roles", _roles, effects="kubeadm reset; roles, packages and services of the nodes"),
+        *storage,
         stage("Remove Config Overlays", _overlays, effects="overlays of the cluster"),
         stage("Remove Installed Components", _components, effects="the module file"),
         stage("Remove Files On Headnodes", _files, effects="the administrator's kubeconfig"),
@@ -94,6 +107,12 @@ def stages(name: str) -> list[Stage]:
         stage("Remove Kube Cluster", _cluster, effects="the Kubernetes cluster"),
         stage("Print Summary", _summary),
     ]
+
+
+def _storage(pool: ceph.Pool) -> Stage:
+    """Once the nodes were reset: no pod writes to its volume any more."""
+    what = f"the pool {pool.name} of the Ceph cluster {pool.fsid}, with all volumes in it"
+    return Stage("Remove Ceph Storage", PLUGIN, functools.partial(ceph.remove, pool), effects=what)
 
 
 def _stage(cluster: str, name: str, run: Step, *, inputs: str = "", effects: str = "") -> Stage:
@@ -192,7 +211,9 @@ async def _files(context: Context, left: Remains) -> None:
 async def _etcd(context: Context, left: Remains) -> None:
     if left.has_etcd:
         await _clear(context, left.cluster, ("etcd_cluster",))
-        await _delete(context, [("etcd", f"kube-{left.cluster}")], f"no etcd of the Kubernetes cluster {left.cluster}")
+        etcd = await nodes.head_of(context).get("etcd", f"kube-{left.cluster}")
+        edits = [*await protection.released(context, etcd), headapi.Edit(mode="etcd", key=etcd.key, base=etcd.revision)]
+        await nodes.commit(context, edits, f"no etcd of the Kubernetes cluster {left.cluster}")
 
 
 async def _networks(context: Context, left: Remains) -> None:

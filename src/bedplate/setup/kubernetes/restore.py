@@ -9,11 +9,14 @@ the new one until the next restore.
 
 from __future__ import annotations
 
+import base64
 import functools
+import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from bedplate.api.headapi import Care
+from bedplate.api.resources import CONFIG_MAPS
 from bedplate.core import errors
 from bedplate.head import care as cared
 from bedplate.head.clusters.snapshots import Snapshots, check
@@ -24,18 +27,24 @@ from bedplate.setup.kubernetes import nodes, pausing
 from bedplate.setup.kubernetes.caring import care, in_words
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 
-__all__ = ["differences", "stages"]
+__all__ = ["FOREIGN", "differences", "republished", "stages"]
 
+FOREIGN = "other_authority"
+"""The answer that says that the snapshot has another authority than the cluster, and that this was accepted."""
+_INFO, _PUBLIC = "cluster-info", "kube-public"
+_AUTHORITY = re.compile(r"(certificate-authority-data:\s*)\S+")
 _READY_S, _POLL_S = 300.0, 0.5
 _SUCCEEDED = "the restored data is in use"
 _AWAY = "members without their former data"
 
 Step = Callable[[Context, str], Awaitable[None]]
+T = TypeVar("T")
 
 
 def stages(answers: dict[str, Any]) -> list[Stage]:
     """What restores the snapshot of the answers, in order."""
     stage = functools.partial(_stage, answers["cluster"])
+    publish = stage("Publish Authority", _publish, _nothing, effects="the ConfigMap cluster-info")
     return [
         stage("Check Snapshot", _check, inputs="the snapshot, the agents of members and control plane nodes"),
         stage(pausing.PAUSE, pausing.pause, pausing.resume, effects=pausing.EFFECTS),
@@ -44,6 +53,7 @@ def stages(answers: dict[str, Any]) -> list[Stage]:
         stage("Replace Etcd Data", _replace, _put_back, effects="the data of each member; the former one is kept"),
         stage("Start API Servers", _go_on, _halt_again, effects="the manifest of each API server"),
         stage("Wait For API Server", _ready, inputs="the API server"),
+        *([publish] if answers.get(FOREIGN) else []),
         stage("Remove Unpacked Snapshot", _drop, _drop, effects="that folder of each member"),
         stage(pausing.RESUME, pausing.resume, pausing.resume, effects=pausing.EFFECTS),
     ]
@@ -56,6 +66,11 @@ def differences(kept: Iterable[str], own: Iterable[str]) -> list[str]:
     lines = [f"{name} {late}" for name in sorted(own - kept)]
     gone = "is in the snapshot and has left the cluster since: remove its Node with kubectl delete node"
     return [*lines, *(f"{name} {gone} {name}" for name in sorted(kept - own))]
+
+
+def republished(kubeconfig: str, authority: bytes) -> str:
+    """What joining nodes read, with another authority in it. Pure."""
+    return _AUTHORITY.sub(lambda match: match[1] + base64.b64encode(authority).decode(), kubeconfig)
 
 
 def _stage(
@@ -179,22 +194,58 @@ async def _put_back(context: Context, cluster: str) -> None:
         )
 
 
-async def _ready(context: Context, cluster: str) -> None:
+async def _patiently(context: Context, ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of an API server that has just been started. Raises `Unavailable` when there is none."""
     end_s = context.clock.monotonic() + _READY_S
+    while True:
+        try:
+            return await ask()
+        except errors.BedplateError as err:
+            if context.clock.monotonic() > end_s:
+                raise errors.Unavailable(
+                    f"the API server is not ready after {_READY_S:g} s: {err}",
+                    hint="--undo puts the former data back; --resume waits again",
+                ) from err
+        await context.clock.sleep(_POLL_S)
+
+
+async def _ready(context: Context, cluster: str) -> None:
     async with clusters.connected(folder_of(context), cluster) as client:
-        while True:
-            try:
-                await client.request("GET", "/readyz", accept="text/plain")
-                names = await clusters.node_names(client)
-                break
-            except errors.BedplateError as err:
-                if context.clock.monotonic() > end_s:
-                    raise errors.Unavailable(
-                        f"the API server is not ready after {_READY_S:g} s: {err}",
-                        hint="--undo puts the former data back; --resume waits again",
-                    ) from err
-            await context.clock.sleep(_POLL_S)
+
+        async def names() -> list[str]:
+            await client.request("GET", "/readyz", accept="text/plain")
+            return await clusters.node_names(client)
+
+        present = await _patiently(context, names)
     context.say("The API server answers with the restored data")
     own = [member.node.key for member in kubelets(context.services.backend.tree, cluster)]
-    for text in differences(names, own):
+    for text in differences(present, own):
         context.say(f"Warning: {text}")
+
+
+async def _publish(context: Context, cluster: str) -> None:
+    """The controller manager gives every namespace the cluster's authority by itself, but not to nodes that join."""
+    folder = folder_of(context)
+    async with clusters.connected(folder, cluster) as client:
+
+        async def change() -> bool:
+            try:
+                info = await client.get(CONFIG_MAPS, _INFO, _PUBLIC)
+            except errors.NotFound:
+                return False
+            text = republished(info.data.get("kubeconfig", ""), clusters.authority_of(folder, cluster))
+            await client.patch(CONFIG_MAPS, _INFO, {"data": {"kubeconfig": text}}, _PUBLIC)
+            return True
+
+        if await _patiently(context, change):
+            context.say(f"Nodes that join {cluster} are told its authority")
+        else:
+            context.say(f"Warning: there is no ConfigMap {_INFO}; create it with kubeadm init phase bootstrap-token")
+    context.say(
+        "Warning: the snapshot has another authority. Tokens in it that the former keys signed are refused: delete "
+        "Secrets of the type kubernetes.io/service-account-token, and restart pods that do not reach the API server"
+    )
+
+
+async def _nothing(context: Context, cluster: str) -> None:
+    """It is in the data, and goes with it."""

@@ -39,6 +39,8 @@ class Settings:
     """As the module file has it, without a leading v."""
     fqdn: str
     head: str
+    heads: tuple[str, ...]
+    """All head nodes of the site."""
     services: ipaddress.IPv4Network
     pods: ipaddress.IPv4Network
     node_mask: int
@@ -55,6 +57,18 @@ class Settings:
     repository: str
     sandbox: str
     mirror: str
+    mirror_alone: bool
+    """Whether Docker Hub is not asked where the mirror has no answer."""
+    mirror_login: tuple[str, str] | None
+    """User name and password of the mirror."""
+    hub_login: tuple[str, str] | None
+    """Those of Docker Hub."""
+    has_nvidia: bool
+    """Whether the nodes get the NVIDIA runtime."""
+    has_packages: bool = True
+    """Whether the roles of the cluster install packages; otherwise they are there."""
+    docker: str = ""
+    """The storage backend of Docker on the nodes; empty: no Docker."""
 
     @property
     def etcd(self) -> str:
@@ -95,6 +109,13 @@ class Settings:
         return set(self.members.masters) <= set(self.members.workers)
 
     @property
+    def tainted_workers(self) -> tuple[str, ...]:
+        """Control plane nodes that are named as workers and run no pods: all of them have one role, and that says no
+        unless all are named."""
+        named = (name for name in self.members.masters if name in self.members.workers)
+        return () if self.are_masters_workers else tuple(named)
+
+    @property
     def trusted_domains(self) -> list[str]:
         """The names of the API servers, the external one first."""
         return list(dict.fromkeys([self.fqdn, *_LOCAL]))
@@ -106,10 +127,10 @@ class Settings:
 
 
 def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
-    """Raises `Invalid` for what cannot be deployed."""
+    """Raises `Invalid` for what cannot be deployed. Answers in the journal of an older version are taken, too."""
     place = site.of_tree(tree, head)
     members = fitting.members(answers, place)
-    kubernetes = answers["kubernetes"]
+    kubernetes, docker = answers["kubernetes"], answers.get("docker") or {}
     addresses = {name: place.nodes[name].address for name in members.nodes if name in place.nodes}
     without = [name for name in members.nodes if not addresses.get(name)]
     if without:
@@ -122,6 +143,7 @@ def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
         version=versions.resolve(kubernetes["version"]).removeprefix("v"),
         fqdn=kubernetes["fqdn"],
         head=head,
+        heads=tuple(place.head_nodes),
         services=ipaddress.IPv4Network(kubernetes["networks"]["service"]),
         pods=ipaddress.IPv4Network(kubernetes["networks"]["pod"]),
         node_mask=kubernetes["networks"]["pod_node_mask"],
@@ -138,7 +160,17 @@ def of_answers(answers: Mapping[str, Any], tree: Tree, head: str) -> Settings:
         repository=kubernetes["images"]["repository"],
         sandbox=kubernetes["images"]["sandbox"],
         mirror=kubernetes["registry_mirror"]["url"],
+        mirror_alone=not kubernetes["registry_mirror"]["fallback"],
+        mirror_login=_login(kubernetes["registry_mirror"]) if kubernetes["registry_mirror"]["url"] else None,
+        hub_login=_login(kubernetes.get("docker_io") or {}),
+        has_nvidia=kubernetes["nvidia_runtime"],
+        has_packages=not kubernetes["skip"].get("packages"),
+        docker=docker["storage_backend"] if docker.get("install") else "",
     )
+
+
+def _login(part: Mapping[str, Any]) -> tuple[str, str] | None:
+    return (part["username"], part["password"]) if part.get("username") else None
 
 
 def _chosen(part: Mapping[str, Any]) -> Chosen:

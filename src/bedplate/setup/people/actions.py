@@ -128,7 +128,7 @@ def choose(request: Request) -> ClusterChoice:
     for cluster in request.clusters:
         if cluster.name in (request.cluster, ""):
             return cluster
-    raise errors.NotFound(f"there is no cluster {request.cluster!r}", hint=f"known clusters: {names}")
+    raise errors.Invalid(f"there is no cluster {request.cluster!r}", hint=f"known clusters: {names}")
 
 
 def _account(user: str, accounts: Accounts) -> Account:

@@ -15,7 +15,8 @@ from bedplate.core.clock import Clock
 from bedplate.head.schema import ranges
 from bedplate.setup.answers import declaration, document, fitting
 from bedplate.setup.answers.declaration import Field
-from bedplate.setup.answers.kinds import Integer, Names
+from bedplate.setup.answers.kinds import Integer, Names, Secret
+from bedplate.setup.answers.maps import Operators
 from bedplate.setup.answers.site import Site
 from bedplate.setup.engine.masking import Masker
 from bedplate.setup.tool.operations import stamped
@@ -25,14 +26,13 @@ __all__ = ["of_answers", "of_typed"]
 
 _LISTED = 24
 """So many names can be ticked one by one; of more, they are typed."""
-_SUMMARY = 20
 _mask = Masker()
 
 
 def of_typed(site: Site, typed: Mapping[str, str], prefilled: Mapping[str, str], clock: Clock) -> SetupForm:
     """The form with what was typed. Keys that are not in the declaration do not count."""
     steps = Steps(site, document.defaults())
-    for question in declaration.FIELDS:
+    for question in declaration.QUESTIONS:
         text = typed.get(question.path)
         if text is not None and (not question.is_prefilled or text.strip() != prefilled.get(question.path)):
             steps.type(question, text)
@@ -47,8 +47,8 @@ def of_answers(site: Site, answers: Mapping[str, Any], clock: Clock) -> SetupFor
 def _form(steps: Steps, clock: Clock) -> SetupForm:
     values, problems = _values(steps), steps.problems()
     screens = []
-    for screen in steps.screens:
-        if screen.number == _SUMMARY:
+    for screen in declaration.SCREENS:
+        if screen.number == declaration.SUMMARY:
             continue
         wrong = steps.problems_of(screen)
         rows = [_question(steps, field, values, wrong) for field in steps.fields(screen)]
@@ -69,18 +69,26 @@ def _values(steps: Steps) -> dict[str, Any]:
         return steps.values
     repaired = given
     for path in wrong:
-        repaired = document.with_value(repaired, path, declaration.by_path()[path].default)
+        repaired = document.with_value(repaired, _question_of(path), declaration.by_path()[_question_of(path)].default)
     try:
         values = fitting.complete(repaired, steps.site)
     except errors.Invalid:
         return given
-    for path in wrong:
+    for path in map(_question_of, wrong):
         values = document.with_value(values, path, declaration.value_at(given, path))
     return values
 
 
+def _question_of(path: str) -> str:
+    """The question that a problem belongs to: a name that is none belongs to the list that it is in."""
+    while path not in declaration.by_path():
+        path = path.rpartition(".")[0]
+    return path
+
+
 def _question(steps: Steps, field: Field, values: Mapping[str, Any], problems: Mapping[str, str]) -> SetupQuestion:
     value = declaration.value_at(values, field.path)
+    value = field.default if value is None else value
     choices, names = list(steps.choices(field)), steps.nameable(field)
     text = field.kind.text(value)
     if choices and text not in choices:
@@ -89,8 +97,8 @@ def _question(steps: Steps, field: Field, values: Mapping[str, Any], problems: M
         path=field.path,
         title=field.title,
         help=field.help,
-        # An address with a password in it is refused, and not shown again.
-        text=text if _mask(text) == text else "",
+        # An address with a password in it is refused, and not shown again. What is typed as a secret stays in the form.
+        text=text if isinstance(field.kind, Secret) or _mask(text) == text else "",
         kind=_kind(field, choices),
         choices=choices,
         names=_tickable(names, value),
@@ -101,16 +109,19 @@ def _question(steps: Steps, field: Field, values: Mapping[str, Any], problems: M
     )
 
 
-def _kind(field: Field, choices: list[str]) -> Literal["text", "number", "choice", "names"]:
+def _kind(field: Field, choices: list[str]) -> Literal["text", "number", "choice", "names", "secret"]:
     if choices:
         return "choice"
-    if isinstance(field.kind, Names):
+    if isinstance(field.kind, Names | Operators):
         return "names"
+    if isinstance(field.kind, Secret):
+        return "secret"
     return "number" if isinstance(field.kind, Integer) else "text"
 
 
 def _tickable(names: list[str] | None, value: Any) -> list[str]:
     """The names, unless there are too many of them, or another one or a range was typed."""
+    value = list(value) if isinstance(value, dict) else value
     if not names or len(names) > _LISTED or not isinstance(value, list):
         return []
     try:

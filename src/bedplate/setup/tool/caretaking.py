@@ -75,10 +75,8 @@ def _is_asked(values: Mapping[str, Any]) -> bool:
 
 
 def cluster_of(values: Mapping[str, Any], reached: heads.Reached) -> str:
-    """The cluster that is meant. Raises `NotFound`, `Invalid`."""
-    from bedplate.setup.tool.operations import sole
-
-    return sole(values["cluster"], sorted(reached.backend.tree.mode("kubernetes")), "take care of")
+    """The cluster that is meant. Raises `Invalid`."""
+    return heads.sole(values["cluster"], sorted(reached.backend.tree.mode("kubernetes")), "take care of")
 
 
 def _folder(reached: heads.Reached) -> Snapshots:
@@ -96,7 +94,9 @@ def answers_of(action: str, values: Mapping[str, Any], reached: heads.Reached, c
     """What a run is about, checked before anything is changed. Raises `Invalid`, `NotFound`."""
     cluster = cluster_of(values, reached)
     if action == "etcd-restore":
-        return {"cluster": cluster, "snapshot": _chosen(values, reached, cluster, clock)}
+        snapshot, is_foreign = _chosen(values, reached, cluster, clock)
+        # A journal of an earlier release has no such answer: what it restores is the cluster's own.
+        return {"cluster": cluster, "snapshot": snapshot, **({restore.FOREIGN: True} if is_foreign else {})}
     obj = reached.backend.tree.get(("kubernetes", cluster))
     known = KubeCluster.trusted_domains.value(obj)
     assert isinstance(known, tuple)
@@ -122,9 +122,10 @@ def warnings_of(answers: Mapping[str, Any], clock: Clock) -> list[str]:
     return certificates.checked(ingress.pair_of(answers), answers["domains"], clock.now())
 
 
-def _chosen(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> str:
-    """The name of the snapshot that is meant: one of the head's, or a file, which is copied there unless the head has
-    the same already. Raises `NotFound`, and `Invalid` for one that is damaged or of another cluster."""
+def _chosen(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clock: Clock) -> tuple[str, bool]:
+    """The name of the snapshot that is meant, and whether it has another authority: one of the head's, or a file, which
+    is copied there unless the head has the same already. Raises `NotFound`, and `Invalid` for one that is damaged, or
+    has another authority without the flag that accepts it."""
     given, snapshots = str(values["etcd_restore"]), _folder(reached)
     known = {each.name: each for each in snapshots.list(cluster)}
     file = snapshots.place(cluster, given) if given in known else pathlib.Path(given)
@@ -134,25 +135,30 @@ def _chosen(values: Mapping[str, Any], reached: heads.Reached, cluster: str, clo
         )
     about = check(file)
     assert reached.data is not None
-    _refuse_others(file, cluster, clusters.authority_of(reached.data, cluster))
+    is_accepted = bool(values["accept_other_authority"])
+    is_foreign = _has_other_authority(file, cluster, clusters.authority_of(reached.data, cluster), is_accepted)
     if given in known:
-        return given
+        return given, is_foreign
     same = next((each.name for each in known.values() if each.sha256 == about.sha256), "")
     # A plan changes nothing.
-    return same or (given if values["plan"] else snapshots.adopt(cluster, file, clock.now()).name)
+    return same or (given if values["plan"] else snapshots.adopt(cluster, file, clock.now()).name), is_foreign
 
 
-def _refuse_others(file: pathlib.Path, cluster: str, authority: bytes) -> None:
+def _has_other_authority(file: pathlib.Path, cluster: str, authority: bytes, is_accepted: bool) -> bool:
     match origin(file, authority):
+        case "other" if is_accepted:
+            return True
         case "other":
             raise errors.Invalid(
                 f"{file} is a snapshot of another cluster, without the authority of {cluster}; nothing was changed",
-                hint="name the cluster that it is of with --cluster; one removed and made again is another one",
+                hint="name the cluster that it is of with --cluster; if it is of this one, from before its authority "
+                "was replaced or it was made again, give --accept-other-authority",
             )
         case "not Kubernetes":
             raise errors.Invalid(
                 f"{file} has no objects of Kubernetes in it; nothing was changed", hint="use another snapshot"
             )
+    return False
 
 
 # Asked at once

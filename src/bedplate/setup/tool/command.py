@@ -15,7 +15,7 @@ import click
 
 import bedplate
 from bedplate.core import errors, logging
-from bedplate.setup.tool.flags import ACTION_FLAGS, CARE, DEPLOY, FLAGS, GROUPS, by_name
+from bedplate.setup.tool.flags import ACTION_FLAGS, CARE, DEPLOY, DEV_FLAGS, DEV_GROUP, FLAGS, GROUPS, by_name
 
 __all__ = ["PROGRAM", "TITLE", "action_of", "command"]
 
@@ -35,6 +35,7 @@ Examples:
   cm-kubernetes-setup --pull --images nginx,busybox --nodes node00[1-3]
   cm-kubernetes-setup --update-addons                              bring the manifests of this release
   cm-kubernetes-setup --upgrade 1.35 --plan                        show which node is upgraded when
+  cm-kubernetes-setup --upgrade 1.35 --rehearse                    do it in a lab first
   cm-kubernetes-setup --configure-ingress --trusted-domains example.com,*.apps.example.com
   cm-kubernetes-setup --etcd-snapshot /backup/etcd.db
   cm-kubernetes-setup --etcd-restore /backup/etcd.db --yes-i-really-mean-it
@@ -46,18 +47,27 @@ Exit codes: 0 success, 1 a run or an action did not succeed, 2 wrong usage or wr
 """
 
 
+_DEV = "bedplate.setup.dev"
+
+
 class _Command(click.Command):
-    """Help in the groups of the documentation."""
+    """Help in the groups of the documentation; that of --dev only where it is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Before --help ends the program, wherever it is on the command line.
+        ctx.meta[_DEV] = "--dev" in args
+        return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"usage: {TITLE} {PROGRAM} [-h] [-c FILE] [options]\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         params = {str(param.name): param for param in self.get_params(ctx)}
-        for group in GROUPS:
-            names = [flag.attribute for flag in FLAGS if flag.group == group]
+        flags = (*FLAGS, *DEV_FLAGS)
+        for group in (*GROUPS, *((DEV_GROUP,) if ctx.meta.get(_DEV) else ())):
+            names = [flag.attribute for flag in flags if flag.group == group]
             if group == GROUPS[0]:
-                names += sorted(set(params) - {flag.attribute for flag in FLAGS})
+                names += sorted(set(params) - {flag.attribute for flag in flags})
             rows = [row for name in names if (row := params[name].get_help_record(ctx)) is not None]
             with formatter.section(group):
                 formatter.write_dl(rows)
@@ -72,8 +82,10 @@ def action_of(values: Mapping[str, Any]) -> str:
     if len(named) > 1:
         raise click.UsageError(f"--{named[0]} and --{named[1]} are mutually exclusive")
     action = named[0] if named else DEPLOY
-    for flag in FLAGS:
-        is_given = values[flag.attribute] not in (None, False, ())
+    for flag in (*FLAGS, *DEV_FLAGS):
+        is_given = values.get(flag.attribute) not in (None, False, ())
+        if is_given and flag in DEV_FLAGS and not values["dev"]:
+            raise click.UsageError(f"--{flag.name} is for development; give --dev as well")
         if is_given and not flag.is_action and flag.actions is not None and action not in flag.actions:
             shown = "-c" if flag.name == "config" else f"--{flag.name}"
             with_what = "a deployment" if action == DEPLOY else f"--{action}"
@@ -81,6 +93,8 @@ def action_of(values: Mapping[str, Any]) -> str:
             raise click.UsageError(f"{shown} does not apply to {with_what}; it is for {fits}")
     if values["json"] and values["output_remote_execution_runner"]:
         raise click.UsageError("--json and --output-remote-execution-runner are mutually exclusive")
+    if values["rehearse_workers"] is not None and not values["rehearse"]:
+        raise click.UsageError("--rehearse-workers is about the lab of --rehearse; give both")
     return action
 
 
@@ -123,11 +137,11 @@ def _performer(action: str) -> Callable[[str, Mapping[str, Any]], int]:
     if action == "list-versions":
         from bedplate.setup.tool import listings
 
-        return lambda action, values: listings.versions()
+        return lambda action, values: listings.versions(values)
     if action == "list-operators-versions":
         from bedplate.setup.tool import listings
 
-        return lambda action, values: listings.operators_versions()
+        return lambda action, values: listings.operators_versions(values)
     if action == "list-operators":
         from bedplate.setup.tool import listings
 
@@ -154,17 +168,23 @@ def _performer(action: str) -> Callable[[str, Mapping[str, Any]], int]:
 def _operate(action: str, values: Mapping[str, Any]) -> int:
     from bedplate.setup.tool import operations
 
+    if values["rehearse"]:
+        from bedplate.setup.tool import rehearsing
+
+        return rehearsing.perform(values)
     try:
         return asyncio.run(operations.perform(action, values))
     except operations.Another as chosen:
-        # What has a value on the command line is asked for.
-        return _performer(chosen.action)(chosen.action, {**values, chosen.action.replace("-", "_"): True})
+        # What has a value on the command line, and was not asked for by the wizard, is asked for by the action.
+        own = by_name()[chosen.action]
+        flags = {own.attribute: "" if own.is_bare else True, **chosen.flags}
+        return _performer(chosen.action)(chosen.action, {**values, **flags})
 
 
 command = _Command(
     PROGRAM,
     params=[
-        *(flag.option() for flag in FLAGS),
+        *(flag.option() for flag in (*FLAGS, *DEV_FLAGS)),
         click.Option(
             ["--completion"],
             type=click.Choice(["bash", "zsh", "fish"]),

@@ -15,7 +15,7 @@ import click
 
 from bedplate.setup.engine.choices import ACTIONS
 
-__all__ = ["ACTION_FLAGS", "DEPLOY", "FLAGS", "GROUPS", "RUNS", "Flag", "by_name"]
+__all__ = ["ACTION_FLAGS", "DEPLOY", "DEV_FLAGS", "DEV_GROUP", "FLAGS", "GROUPS", "RUNS", "Flag", "by_name"]
 
 GROUPS = (
     "optional arguments",
@@ -34,8 +34,12 @@ GROUPS = (
     "certificates and etcd snapshots",
     "kubeadm",
     "containerd",
+    "netq",
+    "Docker storage backend specific",
     "advanced",
 )
+DEV_GROUP = "development"
+"""The group of what --dev unlocks; help shows it with --dev alone."""
 
 DEPLOY = "deploy"
 """The action of a command line without another one: with -c FILE a deployment, without it the wizard."""
@@ -135,6 +139,56 @@ def _users() -> tuple[Flag, ...]:
     )
 
 
+def _installs() -> tuple[Flag, ...]:
+    """What leaves stages of a deployment out."""
+    deploy = (DEPLOY,)
+    return (
+        Flag("skip-docker", _INSTALL, "Leave out the stages of Docker.", None, "", deploy),
+        Flag("skip-reboot", _INSTALL, "Do not reboot nodes whose system asks for it.", None, "", deploy),
+        Flag(
+            "skip-image-update",
+            _INSTALL,
+            "Leave software images of the nodes as they are.",
+            None,
+            "",
+            (DEPLOY, "upgrade"),
+        ),
+        Flag("skip-dns-configuration-check", _INSTALL, "Do not check the DNS configuration.", None, "", deploy),
+        Flag(
+            "skip-package-manager-update-check",
+            _INSTALL,
+            "Do not check that the package index can be refreshed.",
+            None,
+            "",
+            deploy,
+        ),
+        Flag(
+            "skip-install-repos",
+            _INSTALL,
+            "Write no repositories of Kubernetes and Helm; they must be configured.",
+            None,
+            "",
+            deploy,
+        ),
+        Flag(
+            "skip-package-install",
+            _INSTALL,
+            "Install no packages, whatever kubernetes.skip.packages says; they must be there.",
+            None,
+            "",
+            deploy,
+        ),
+        Flag(
+            "skip-disksetup-changes",
+            _INSTALL,
+            "Do not make etcd nodes data nodes; the disk layout is ready.",
+            None,
+            "",
+            deploy,
+        ),
+    )
+
+
 def _pulls() -> tuple[Flag, ...]:
     group, pull = "pulling images to the nodes", ("pull",)
     return (
@@ -144,9 +198,17 @@ def _pulls() -> tuple[Flag, ...]:
         Flag("node-selector", group, "Only nodes with these labels: a=b, a==b, a!=b, with commas.", str, "QUERY", pull),
         Flag("pull-registry-server", group, "The registry that the login is for.", str, "HOST[:PORT]", pull),
         Flag("pull-registry-username", group, "The user of that registry.", str, "USER", pull),
+        Flag("pull-registry-email", group, "The mail address of that user; it is not sent.", str, "EMAIL", pull),
         Flag("pull-registry-password", group, "Its password; - reads it from standard input.", str, "PASSWORD", pull),
-        Flag("docker-io-username", "docker.io", "The user of Docker Hub.", str, "USER", pull),
-        Flag("docker-io-password", "docker.io", "Its password; - reads it from standard input.", str, "PASSWORD", pull),
+        Flag("docker-io-username", "docker.io", "The user of Docker Hub.", str, "USER", (DEPLOY, *pull)),
+        Flag(
+            "docker-io-password",
+            "docker.io",
+            "Its password; - reads it from standard input.",
+            str,
+            "PASSWORD",
+            (DEPLOY, *pull),
+        ),
     )
 
 
@@ -155,6 +217,15 @@ def _upgrades() -> tuple[Flag, ...]:
     drained = ("upgrade", "resume")
     return (
         Flag("upgrade", group, "Upgrade a cluster, node by node, as 1.35 or 1.35.4.", str, "VERSION", is_action=True),
+        Flag(
+            "rehearse",
+            group,
+            "Do it in a lab on this machine that stands for the cluster, which is not changed. Needs root.",
+            None,
+            "",
+            ("upgrade",),
+        ),
+        Flag("rehearse-workers", group, "Workers of that lab at most. [default: 2]", _lab_workers, "N", ("upgrade",)),
         Flag("batch", group, "Workers that are upgraded together. [default: 1]", _batch, "N", ("upgrade",)),
         Flag("delete-emptydir-data", group, "Drain pods although they lose their emptyDir volumes.", None, "", drained),
         Flag("delete-unmanaged-pods", group, "Drain pods that no controller makes again.", None, "", drained),
@@ -213,14 +284,24 @@ def _cares() -> tuple[Flag, ...]:
             "FILE",
             is_action=True,
         ),
+        Flag(
+            "accept-other-authority",
+            group,
+            "Restore also a snapshot from before the cluster got its authority, or of a cluster that it replaces.",
+            None,
+            "",
+            (_RESTORE,),
+        ),
     )
 
 
 _batch = click.IntRange(1, 1000)
+_lab_workers = click.IntRange(0, 50)
 _days = click.IntRange(1, 3650)
 _seconds = click.FloatRange(1, 3600)
 _SIGNING = ("add-user", "renew-user")
 _FORCED = ("modify-user", "remove-user")
+_LISTS = ("list-versions", "list-operators-versions", "list-operators")
 _ADD = "Create a Kubernetes user; without a name, ask for it and for all settings."
 _INSTALL = "installing Kubernetes clusters"
 
@@ -256,15 +337,7 @@ FLAGS: tuple[Flag, ...] = (
         "Print the versions of operators.",
         is_action=True,
     ),
-    Flag("skip-dns-configuration-check", _INSTALL, "Do not check the DNS configuration.", None, "", (DEPLOY,)),
-    Flag(
-        "skip-package-manager-update-check",
-        _INSTALL,
-        "Do not check that the package index can be refreshed.",
-        None,
-        "",
-        (DEPLOY,),
-    ),
+    *_installs(),
     Flag(
         "kubeconfig-of",
         _INSTALL,
@@ -322,6 +395,14 @@ FLAGS: tuple[Flag, ...] = (
         ("remove", _RESTORE),
     ),
     Flag(
+        "remove-ceph-storage",
+        "removing Kubernetes clusters",
+        "Also delete the pool of the cluster's volumes in Ceph.",
+        None,
+        "",
+        ("remove",),
+    ),
+    Flag(
         "remove-nodes",
         "removing Kubernetes clusters",
         "Drain nodes and take them out of a cluster.",
@@ -333,6 +414,15 @@ FLAGS: tuple[Flag, ...] = (
     *_cares(),
     Flag("kubeadm-image-repository", "kubeadm", "Where kubeadm takes images from.", str, "REPOSITORY", (DEPLOY,)),
     Flag("containerd-sandbox-image", "containerd", "The image of pod sandboxes.", str, "IMAGE", (DEPLOY,)),
+    Flag("skip-netq-prerequisites-checks", "netq", "Do not check what NetQ needs.", None, "", (DEPLOY,)),
+    Flag(
+        "allow-device-mapper",
+        "Docker storage backend specific",
+        "Offer the deprecated storage backend devicemapper, and accept it from a file.",
+        None,
+        "",
+        (DEPLOY,),
+    ),
     Flag("verbose", "advanced", "Log more, and show tracebacks.", letter="v"),
     Flag(
         "store-name-aliases",
@@ -342,13 +432,14 @@ FLAGS: tuple[Flag, ...] = (
         "",
         (DEPLOY,),
     ),
+    Flag("no-distro-checks", "advanced", "Do not check the distribution of the nodes.", None, "", (DEPLOY,)),
     Flag(
         "json",
         "advanced",
         "Print JSON, one object in each line.",
         None,
         "",
-        (*RUNS, *PEOPLE, *CLUSTERS, "list-operators", "etcd-snapshot", "etcd-snapshots", "certificates"),
+        (*RUNS, *PEOPLE, *CLUSTERS, *_LISTS, "etcd-snapshot", "etcd-snapshots", "certificates"),
     ),
     Flag(
         "output-remote-execution-runner",
@@ -366,6 +457,16 @@ FLAGS: tuple[Flag, ...] = (
         "ACTION",
         (*STARTS, "resume"),
     ),
+    Flag("skip-packages", "advanced", "Install no packages; they must be there.", None, "", (DEPLOY,)),
+    Flag(
+        "min-reboot-timeout",
+        "advanced",
+        "How long to wait for reboots. [default: 300, which is the minimum]",
+        click.IntRange(300, 86400),
+        "SECONDS",
+        (DEPLOY,),
+    ),
+    Flag("strict", "advanced", "Refuse nodes below 16 GB of memory or 2 cores.", None, "", (DEPLOY,)),
     Flag(
         "allow-running-from-secondary",
         "advanced",
@@ -390,7 +491,21 @@ FLAGS: tuple[Flag, ...] = (
         "DIR",
         RUNS,
     ),
+    Flag("dev", "advanced", "Unlock further arguments; --help --dev shows them."),
 )
+
+DEV_FLAGS: tuple[Flag, ...] = (
+    Flag(
+        "stop-after",
+        DEV_GROUP,
+        "End the run as interrupted once that stage is done; --resume and --undo continue.",
+        str,
+        "STAGE",
+        (*STARTS, "resume"),
+    ),
+    Flag("fail-at", DEV_GROUP, "Let that stage fail, to try --on-error-action.", str, "STAGE", (*STARTS, "resume")),
+)
+"""What is refused without --dev."""
 
 ACTION_FLAGS: tuple[Flag, ...] = tuple(flag for flag in FLAGS if flag.is_action)
 

@@ -9,17 +9,18 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bedplate.core import errors, extras
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import targets, usersettings
 
-__all__ = ["Reached", "check_standing", "cluster_of", "reach", "state_folder"]
+__all__ = ["Reached", "check_standing", "cluster_of", "reach", "sole", "state_folder"]
 
 _SYSTEM = pathlib.Path("/var/lib/bedplate-setup")
 _FOLDER = "setup"
+_ELSEWHERE = "name another head with --data or --url"
 
 
 class Reached(NamedTuple):
@@ -51,15 +52,24 @@ async def reach(values: Mapping[str, Any]) -> AsyncIterator[Reached]:
 
 
 def cluster_of(values: Mapping[str, Any], backend: Backend, hint: str = "name one with --cluster") -> str:
-    """The cluster that --cluster names, or the only one. Raises `NotFound`, `Invalid`."""
-    clusters = sorted(backend.tree.mode("kubernetes"))
-    given = str(values["cluster"] or "")
-    if given and given not in clusters:
-        raise errors.NotFound(f"there is no cluster {given!r}", hint=f"clusters: {', '.join(clusters) or 'none'}")
-    if not given and len(clusters) != 1:
-        told = f"there are several clusters: {', '.join(clusters)}" if clusters else "there is no cluster"
-        raise errors.Invalid(told, hint=hint)
-    return given or clusters[0]
+    """The cluster of the head that --cluster names, or the only one. Raises `Invalid`."""
+    return sole(values["cluster"], sorted(backend.tree.mode("kubernetes")), hint=hint)
+
+
+def sole(given: str | None, names: Sequence[str], action: str = "", hint: str = "name one with --cluster") -> str:
+    """The cluster that is meant: the given one, or the only one there is. Raises `Invalid`: a name of no cluster is
+    wrong usage, as two clusters without a name are."""
+    purpose = f" to {action}" if action else ""
+    if given and given not in names:
+        raise errors.Invalid(
+            f"there is no cluster {given!r}{purpose}; nothing was changed",
+            hint=f"clusters: {', '.join(names) or 'none'}",
+        )
+    if not given and not names:
+        raise errors.Invalid(f"there is no cluster{purpose}", hint=f"deploy one with -c FILE, or {_ELSEWHERE}")
+    if not given and len(names) > 1:
+        raise errors.Invalid(f"there are several clusters{purpose}: {', '.join(names)}; nothing was changed", hint=hint)
+    return given or names[0]
 
 
 def state_folder(given: pathlib.Path | None, data: pathlib.Path | None) -> pathlib.Path:

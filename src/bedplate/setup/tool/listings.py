@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,14 +23,20 @@ __all__ = ["available", "operators", "operators_versions", "versions"]
 _SUFFIX = " (NVIDIA AI Enterprise certified)"
 
 
-def versions() -> int:
+def versions(values: Mapping[str, Any]) -> int:
     """The minors that can be deployed, newest first, one in each line."""
-    _print([minor + (_SUFFIX if minor in CERTIFIED_MINORS else "") for minor in minors()])
+    if values["json"]:
+        _print_json({"version": minor, "certified": minor in CERTIFIED_MINORS} for minor in minors())
+    else:
+        _print([minor + (_SUFFIX if minor in CERTIFIED_MINORS else "") for minor in minors()])
     return 0
 
 
-def operators_versions() -> int:
+def operators_versions(values: Mapping[str, Any]) -> int:
     """Each operator with its versions; the first one is the default."""
+    if values["json"]:
+        _print_json(row for operator in OPERATORS for row in _rows(operator))
+        return 0
     lines = []
     for operator in OPERATORS:
         lines.append(f"{operator.title}:")
@@ -38,6 +44,15 @@ def operators_versions() -> int:
         lines += [f"  {version} (Kubernetes {minor})" for minor, version in operator.by_minor]
     _print(lines)
     return 0
+
+
+def _rows(operator: Operator) -> Iterable[dict[str, Any]]:
+    about = {"operator": operator.name, "title": operator.title}
+    for version in operator.versions:
+        is_default, is_certified = version == operator.versions[0], version in operator.certified
+        yield {**about, "version": version, "default": is_default, "certified": is_certified}
+    for minor, version in operator.by_minor:
+        yield {**about, "version": version, "kubernetes": minor}
 
 
 def _version(operator: Operator, version: str) -> str:
@@ -85,6 +100,10 @@ def _is_served(definition: Mapping[str, Any]) -> bool:
     conditions = definition.get("status", {}).get("conditions", ())
     is_established = any(row["type"] == "Established" and row["status"] == "True" for row in conditions)
     return is_established and any(version.get("served") for version in definition["spec"]["versions"])
+
+
+def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
+    _print([msgspec.json.encode(row).decode() for row in rows])
 
 
 def _print(lines: Sequence[str]) -> None:

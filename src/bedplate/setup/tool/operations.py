@@ -20,6 +20,7 @@ from bedplate.head.schema import ranges
 from bedplate.setup import prechecks
 from bedplate.setup.answers import aliases, declaration, document, fitting
 from bedplate.setup.answers import site as sites
+from bedplate.setup.answers.kinds import Secret
 from bedplate.setup.engine import lock, order
 from bedplate.setup.engine.events import Line, Output
 from bedplate.setup.engine.journal import Journal, Record, StageRecord, unfinished, write_atomically
@@ -27,17 +28,31 @@ from bedplate.setup.engine.reporter import Reporter
 from bedplate.setup.engine.run import EXIT_CODES, Run
 from bedplate.setup.engine.said import Said
 from bedplate.setup.engine.stage import Stage
+from bedplate.setup.kubernetes import ceph
 from bedplate.setup.services import Services
 from bedplate.setup.tool import caretaking, heads, output
 
-__all__ = ["Another", "perform", "sole", "stamped"]
+__all__ = ["Another", "perform", "stamped"]
 
 TITLE = "Kubernetes Setup"
 _OVERRIDES = {
     "skip_dns_configuration_check": "kubernetes.skip.dns_check",
     "skip_package_manager_update_check": "kubernetes.skip.package_manager_check",
+    "no_distro_checks": "kubernetes.skip.distro_checks",
+    "skip_install_repos": "kubernetes.skip.install_repos",
+    "skip_packages": "kubernetes.skip.packages",
+    "skip_package_install": "kubernetes.skip.packages",
+    "skip_image_update": "kubernetes.skip.image_update",
+    "skip_docker": "kubernetes.skip.docker",
+    "skip_reboot": "kubernetes.skip.reboot",
+    "skip_disksetup_changes": "kubernetes.skip.disksetup_changes",
+    "min_reboot_timeout": "kubernetes.reboot_timeout",
+    "strict": "kubernetes.strict",
+    "skip_netq_prerequisites_checks": "kubernetes.skip.netq_checks",
     "kubeadm_image_repository": "kubernetes.images.repository",
     "containerd_sandbox_image": "kubernetes.images.sandbox",
+    "docker_io_username": "kubernetes.docker_io.username",
+    "docker_io_password": "kubernetes.docker_io.password",
 }
 """Flags that are answers as well, and take precedence over those of the file."""
 
@@ -62,6 +77,7 @@ class Operation:
         answers = None
         if action == "deploy":
             if self._values["config"] is not None:
+                self._values = _with_password(self._values)
                 answers = self._answers()
             else:
                 self._check_attended()
@@ -112,6 +128,11 @@ class Operation:
         """Refuse to ask where nobody could answer."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()) or self._values["json"]:
             raise errors.Invalid("no answers were given", hint="give them with -c FILE, or run this at a terminal")
+        if self._values["docker_io_password"] == "-":
+            raise errors.Invalid(
+                "--docker-io-password: - reads standard input, which is the wizard's",
+                hint="leave it out, and answer the question of the wizard",
+            )
         extras.require("the wizard of cm-kubernetes-setup", "setup")
 
     async def _ask(self, reporter: Reporter, site: sites.Site) -> tuple[str, document.Answers | None]:
@@ -120,12 +141,15 @@ class Operation:
 
         start = self._overridden(document.defaults())
         is_interrupted = any(True for _ in unfinished(self._state))
-        outcome = await Wizard(site, start, is_interrupted=is_interrupted).run_async()
+        has_device_mapper = bool(self._values["allow_device_mapper"])
+        outcome = await Wizard(
+            site, start, is_interrupted=is_interrupted, has_device_mapper=has_device_mapper
+        ).run_async()
         if outcome is None or outcome.action == "exit":
             return "exit", None
         if outcome.action not in ("deploy", "save"):
             # Not within this loop, and with the head closed: the other actions open what they need.
-            raise Another(outcome.action)
+            raise Another(outcome.action, outcome.flags)
         answers = stamped(outcome.answers, self._clock)
         saved = aliases.aliased(answers, site) if self._values["store_name_aliases"] else answers
         write_atomically(pathlib.Path(outcome.file), document.save(saved).encode())
@@ -139,6 +163,11 @@ class Operation:
         wrong = document.problems(answers)
         if wrong:
             raise errors.Invalid("wrong answers", problems=[f"{path}: {text}" for path, text in wrong])
+        if answers["docker"]["storage_backend"] != declaration.BACKENDS[0] and not self._values["allow_device_mapper"]:
+            raise errors.Invalid(
+                f"docker.storage_backend: {answers['docker']['storage_backend']} is deprecated",
+                hint=f"use {declaration.BACKENDS[0]}, or give --allow-device-mapper",
+            )
         name = answers["kubernetes"]["name"]
         if self._values["cluster"] and self._values["cluster"] != name:
             raise errors.Invalid(
@@ -169,9 +198,13 @@ class Operation:
 
     async def _remove(self, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
         half = [journal.record.cluster for journal in unfinished(self._state)]
-        cluster = sole(self._values["cluster"], sorted({*site.clusters, *half}), "remove")
-        answers = {"cluster": cluster}
-        stages = removal(cluster)
+        cluster = heads.sole(self._values["cluster"], sorted({*site.clusters, *half}), "remove")
+        answers: dict[str, Any] = {"cluster": cluster}
+        if self._values["remove_ceph_storage"]:
+            pool = ceph.pool_of(reached.backend.tree, cluster)
+            await ceph.check(pool)
+            answers["ceph"] = pool._asdict()
+        stages = stages_of("remove", answers, site)
         if self._values["plan"]:
             return _print_plan(reporter, stages)
         return await self._run("remove", cluster, stages, answers, reporter, reached)
@@ -181,7 +214,7 @@ class Operation:
     async def _change(self, action: str, reporter: Reporter, reached: heads.Reached, site: sites.Site) -> int:
         from bedplate.setup.kubernetes import change
 
-        cluster = sole(self._values["cluster"], sorted(site.clusters), action.replace("-", " "))
+        cluster = heads.sole(self._values["cluster"], sorted(site.clusters), action.replace("-", " "))
         self._refuse_unfinished(cluster)
         try:
             names = ranges.expand(self._values[action.replace("-", "_")])
@@ -206,7 +239,7 @@ class Operation:
         from bedplate.setup.tool import upgrading
 
         version = upgrading.target(self._values)
-        cluster = sole(self._values["cluster"], sorted(site.clusters), "upgrade")
+        cluster = heads.sole(self._values["cluster"], sorted(site.clusters), "upgrade")
         self._refuse_unfinished(cluster)
         folder = reached.data or self._state / cluster
         seen = await upgrading.look(reached.backend.tree, cluster, version, folder, self._values, self._clock)
@@ -239,7 +272,7 @@ class Operation:
         names = [journal.record.cluster for journal in unfinished(self._state)]
         if not names:
             raise errors.NotFound(f"there is no interrupted run to {action} in {self._state}")
-        cluster = sole(self._values["cluster"], names, action)
+        cluster = heads.sole(self._values["cluster"], names, action)
         with self._lock(f"--{action} of the cluster {cluster}", cluster):
             journal = Journal.load(self._state, cluster)
             if journal is None or journal.is_over:
@@ -279,6 +312,9 @@ class Operation:
         reached: heads.Reached,
     ) -> int:
         order.check(stages)
+        for flag in ("stop_after", "fail_at"):
+            # Before the run begins.
+            order.named(stages, self._values.get(flag), f"--{flag.replace('_', '-')}")
         with self._lock(f"{operation} of the cluster {cluster}", cluster):
             # Again, under the lock: another run may have begun and ended in between.
             former = Journal.load(self._state, cluster)
@@ -308,9 +344,15 @@ class Operation:
         cluster: str,
         transcript: Said,
     ) -> Run:
+        for secret in _secrets(journal.record.answers):
+            reporter.masker.add(secret)
         services = Services(reached.backend, self._state / cluster, cluster, reached.data)
         chooser = output.chooser(self._values)
-        return Run(TITLE, stages, journal, reporter, self._clock, chooser, services, said=transcript)
+        stop_after = order.named(stages, self._values.get("stop_after"), "--stop-after")
+        stages = order.failing(stages, order.named(stages, self._values.get("fail_at"), "--fail-at"))
+        return Run(
+            TITLE, stages, journal, reporter, self._clock, chooser, services, said=transcript, stop_after=stop_after
+        )
 
     def _lock(self, what: str, cluster: str) -> Any:
         since = self._clock.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -318,11 +360,19 @@ class Operation:
 
 
 class Another(Exception):
-    """Somebody chose another action of the program in the wizard."""
+    """Somebody chose another action of the program in the wizard; with the flags that the answers stand for."""
 
-    def __init__(self, action: str) -> None:
+    def __init__(self, action: str, flags: Mapping[str, Any]) -> None:
         super().__init__(action)
         self.action = action
+        self.flags = flags
+
+
+def _with_password(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The flags with a password that is given as `-`, which is read from standard input."""
+    if values["docker_io_password"] != "-":
+        return values
+    return {**values, "docker_io_password": sys.stdin.readline().rstrip("\r\n")}
 
 
 def stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
@@ -330,6 +380,12 @@ def stamped(answers: dict[str, Any], clock: Clock) -> dict[str, Any]:
     now = clock.now().astimezone().isoformat(timespec="seconds")
     meta = {"tool": "cm-kubernetes-setup", "version": bedplate.__version__, "timestamp": now}
     return {**answers, "meta": {**meta, **answers["meta"]}}
+
+
+def _secrets(answers: Mapping[str, Any]) -> list[str]:
+    """The secrets among answers; the answers of a removal have none."""
+    paths = [field.path for field in declaration.FIELDS if isinstance(field.kind, Secret)]
+    return [str(value) for path in paths if (value := declaration.value_at(answers, path))]
 
 
 def deployment(answers: Mapping[str, Any], site: sites.Site) -> list[Stage]:
@@ -348,7 +404,8 @@ def stages_of(operation: str, answers: Mapping[str, Any], site: sites.Site) -> l
         return caretaking.stages_of(operation, dict(answers))
     match operation:
         case "remove":
-            return removal(answers["cluster"])
+            pool = answers.get("ceph")
+            return removal(answers["cluster"], *([ceph.Pool(**pool)] if pool else []))
         case "add-nodes":
             return change.adding(answers)
         case "remove-nodes":
@@ -357,11 +414,11 @@ def stages_of(operation: str, answers: Mapping[str, Any], site: sites.Site) -> l
             return deployment(answers, site)
 
 
-def removal(cluster: str) -> list[Stage]:
+def removal(cluster: str, pool: ceph.Pool | None = None) -> list[Stage]:
     """The stages of a removal."""
     from bedplate.setup.kubernetes import remove
 
-    return list(remove.stages(cluster))
+    return list(remove.stages(cluster, pool))
 
 
 def _print_plan(reporter: Reporter, stages: Sequence[Stage]) -> int:
@@ -370,28 +427,12 @@ def _print_plan(reporter: Reporter, stages: Sequence[Stage]) -> int:
     return 0
 
 
-def sole(given: str | None, names: Sequence[str], action: str) -> str:
-    """The cluster that is meant: the given one, or the only one there is."""
-    if given:
-        if given not in names:
-            told = ", ".join(names) or "none"
-            raise errors.NotFound(f"there is no cluster {given!r} to {action}", hint=f"clusters: {told}")
-        return given
-    if not names:
-        raise errors.NotFound(f"there is no cluster to {action}")
-    if len(names) > 1:
-        raise errors.Invalid(
-            f"there are several clusters to {action}: {', '.join(names)}; nothing was changed",
-            hint="name one with --cluster",
-        )
-    return names[0]
-
-
 def _refuse(journal: Journal | None, cluster: str) -> None:
     if journal is not None and not journal.is_over:
+        back = "" if journal.record.operation == "remove" else f", or take it back with --undo --cluster {cluster}"
         raise errors.Conflict(
             f"an earlier {_operation(journal)} of the cluster {cluster} did not finish{_where(journal)}",
-            hint=f"continue it with --resume --cluster {cluster}, or take it back with --undo --cluster {cluster}",
+            hint=f"continue it with --resume --cluster {cluster}{back}",
         )
 
 

@@ -28,6 +28,7 @@ __all__ = ["Requirement", "members", "parse_selector", "perform", "selected"]
 _TAKEN_S, _PULL_S, _POLL_S = 60.0, 3600.0, 0.5
 _OVER = ("done", "failed", "expired")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+_EMAIL = re.compile(r"[^@\s]{1,64}@[A-Za-z0-9.-]{1,253}")
 _TERM = re.compile(r"([A-Za-z0-9][A-Za-z0-9._/-]*)\s*(==|!=|=)\s*([A-Za-z0-9._-]*)")
 
 
@@ -97,6 +98,7 @@ async def perform(values: Mapping[str, Any], clock: Clock | None = None) -> int:
     clock = clock or SystemClock()
     images = _images(values)
     requirements = parse_selector(values["node_selector"]) if values["node_selector"] is not None else ()
+    _check_email(values)
     logins = _logins(values, sys.stdin.readline)
     async with heads.reach(values) as reached:
         await heads.check_standing(reached.backend, is_allowed=False)
@@ -125,6 +127,20 @@ def _images(values: Mapping[str, Any]) -> list[str]:
     if wrong:
         raise errors.Invalid(f"--images: {wrong[0]!r} is not the name of an image")
     return images
+
+
+def _check_email(values: Mapping[str, Any]) -> None:
+    """The mail address belongs to a login. Registries do not ask for it. Raises `Invalid`."""
+    email = values["pull_registry_email"]
+    if not email:
+        return
+    if _EMAIL.fullmatch(email) is None:
+        raise errors.Invalid(f"--pull-registry-email: {email!r} is not a mail address", hint="as alice@example.com")
+    if not (values["pull_registry_server"] and values["pull_registry_username"]):
+        raise errors.Invalid(
+            "--pull-registry-email belongs to a login", hint="give --pull-registry-server and --pull-registry-username"
+        )
+    sys.stderr.write("--pull-registry-email is not sent: containerd logs in with user and password alone\n")
 
 
 def _logins(values: Mapping[str, Any], ask: Callable[[], str]) -> list[headapi.RegistryLogin]:

@@ -17,12 +17,14 @@ from bedplate.head import Tree
 from bedplate.head.clusters.draining import Consent
 from bedplate.setup.engine.stage import Stage
 from bedplate.setup.kubernetes import cluster as clusters
+from bedplate.setup.kubernetes import repositories
 from bedplate.setup.kubernetes.upgrade import planning, seeing
 from bedplate.setup.kubernetes.upgrade import stages as upgrade
 
-__all__ = ["Seen", "look", "merged", "refuse_flags", "stages", "target"]
+__all__ = ["CONSENTS", "Seen", "look", "merged", "refuse_flags", "stages", "target"]
 
-_FLAGS = {"delete_emptydir_data": "emptydir", "delete_unmanaged_pods": "unmanaged", "disable_eviction": "budgets"}
+CONSENTS = {"delete_emptydir_data": "emptydir", "delete_unmanaged_pods": "unmanaged", "disable_eviction": "budgets"}
+"""Flags that accept a loss, with the consent that each gives."""
 _DRAIN_S = 300.0
 
 
@@ -66,7 +68,13 @@ async def look(
         )
     lines = [*planning.described(going)]
     lines += [f"{'In the way' if finding.blocks else 'Warning'}: {finding}" for finding in results]
-    answers = upgrade.answers(going, consent, values["drain_timeout"] or _DRAIN_S)
+    answers = upgrade.answers(
+        going,
+        consent,
+        values["drain_timeout"] or _DRAIN_S,
+        has_repositories=bool(repositories.overlays_of(tree, cluster)),
+        skips_images=bool(values["skip_image_update"]),
+    )
     return Seen(answers, tuple(lines), bool(going.steps), any(finding.blocks for finding in results))
 
 
@@ -74,15 +82,16 @@ def merged(answers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
     """What a journal has, with what the flags of `--resume` add: a drain that was refused continues with its flag."""
     consent = _consent(upgrade.consent_of(answers), values)
     timeout_s = values["drain_timeout"] or answers["drain_timeout"]
-    return upgrade.answers(planning.plan_of(answers["plan"]), consent, timeout_s)
+    same = upgrade.answers(planning.plan_of(answers["plan"]), consent, timeout_s)
+    return {**answers, **{key: same[key] for key in ("consent", "drain_timeout")}}
 
 
 def refuse_flags(values: Mapping[str, Any], operation: str) -> None:
     """Flags of an upgrade mean nothing to another run. Raises `Invalid`."""
-    given = [f"--{name.replace('_', '-')}" for name in (*_FLAGS, "drain_timeout") if values[name]]
+    given = [f"--{name.replace('_', '-')}" for name in (*CONSENTS, "drain_timeout") if values[name]]
     if given:
         raise errors.Invalid(f"{given[0]} is for an upgrade; what is resumed is a {operation}", hint="leave it out")
 
 
 def _consent(before: Consent, values: Mapping[str, Any]) -> Consent:
-    return replace(before, **{field: True for flag, field in _FLAGS.items() if values[flag]})
+    return replace(before, **{field: True for flag, field in CONSENTS.items() if values[flag]})

@@ -16,14 +16,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Button, Footer, Header, Input, OptionList, Select, Static
+from textual.widgets import Button, Footer, Header, Input, OptionList, Select, SelectionList, Static
 from textual.widgets.option_list import Option
 
-from bedplate.setup.answers import document
+from bedplate.setup.answers import declaration, document
 from bedplate.setup.answers.declaration import Field
 from bedplate.setup.answers.declaration import Screen as Page
+from bedplate.setup.answers.kinds import Secret
+from bedplate.setup.answers.maps import Operators
 from bedplate.setup.answers.site import Site
-from bedplate.setup.wizard.steps import Outcome, Steps, operations
+from bedplate.setup.operators import OPERATORS
+from bedplate.setup.wizard.menu import Asking, Entry, operations
+from bedplate.setup.wizard.steps import Outcome, Steps
 
 __all__ = ["Wizard"]
 
@@ -44,11 +48,19 @@ class Wizard(App[Outcome]):
     .buttons Button { margin-right: 2; }
     #config { padding: 0 2; }
     OptionList { margin: 1 2; }
+    .question OptionList { margin: 0; height: auto; }
     """
 
-    def __init__(self, site: Site, start: Mapping[str, Any], *, is_interrupted: bool = False) -> None:
+    def __init__(
+        self,
+        site: Site,
+        start: Mapping[str, Any],
+        *,
+        is_interrupted: bool = False,
+        has_device_mapper: bool = False,
+    ) -> None:
         super().__init__()
-        self.steps = Steps(site, start)
+        self.steps = Steps(site, start, has_device_mapper=has_device_mapper)
         self._is_interrupted = is_interrupted
 
     def on_mount(self) -> None:
@@ -57,7 +69,8 @@ class Wizard(App[Outcome]):
     def go_to(self, index: int) -> None:
         """Show the screen with this index; those before it stay as they are."""
         page = self.steps.screens[index]
-        self.push_screen(Summary(self.steps) if page.number == 20 else Questions(self.steps, index, page))
+        is_last = page.number == declaration.SUMMARY
+        self.push_screen(Summary(self.steps) if is_last else Questions(self.steps, index, page))
 
 
 class _Step(Screen[None]):
@@ -78,6 +91,7 @@ class Operations(_Step):
 
     def __init__(self, site: Site, *, is_interrupted: bool) -> None:
         super().__init__()
+        self._site = site
         self._operations = operations(site, is_interrupted=is_interrupted)
 
     def compose(self) -> ComposeResult:
@@ -90,16 +104,94 @@ class Operations(_Step):
 
     @on(OptionList.OptionSelected)
     def choose(self, event: OptionList.OptionSelected) -> None:
-        if event.option.id == "deploy":
+        chosen = next(each for each in self._operations if each.action == event.option.id)
+        asking = Asking(chosen, self._site)
+        if chosen.action == "deploy":
             self.wizard.go_to(0)
+        elif asking.entries:
+            self.wizard.push_screen(Asked(asking))
         else:
-            self.wizard.exit(Outcome(str(event.option.id)))
+            self.wizard.exit(Outcome(chosen.action))
+
+
+class Asked(_Step):
+    """What has to be known before an operation begins."""
+
+    AUTO_FOCUS = "Input, Select"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+n", "begin", "Begin", priority=True),
+        Binding("escape", "back", "Back"),
+    ]
+
+    def __init__(self, asking: Asking) -> None:
+        super().__init__()
+        self._asking = asking
+        self._entries = {entry.flag: entry for entry in asking.entries}
+        self.sub_title = asking.operation.title
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Static(f"{self._asking.operation.title}\n{self._asking.operation.about}", classes="about")
+        with VerticalScroll():
+            for name, entry in self._entries.items():
+                with Vertical(classes="question"):
+                    yield Static(entry.title, classes="title")
+                    yield self._widget(name, entry)
+                    yield Static(entry.help, classes="help")
+                    yield Static("", classes="problem", id=f"problem-{name}")
+        with Horizontal(classes="buttons"):
+            yield Button("Back", id="back")
+            yield Button("Begin", id="begin", variant="primary")
+        yield Footer()
+
+    def _widget(self, name: str, entry: Entry) -> Widget:
+        text = self._asking.text(entry)
+        if not entry.options:
+            return Input(text, id=name)
+        return Select([(each or "as it is", each) for each in entry.options], value=text, allow_blank=False, id=name)
+
+    def on_mount(self) -> None:
+        self._show()
+
+    @on(Input.Changed)
+    def typed(self, event: Input.Changed) -> None:
+        self._take(str(event.input.id), event.value)
+
+    @on(Select.Changed)
+    def chosen(self, event: Select.Changed) -> None:
+        self._take(str(event.select.id), str(event.value))
+
+    def _take(self, name: str, text: str) -> None:
+        self._asking.type(self._entries[name], text)
+        self._show()
+
+    @on(Input.Submitted)
+    def entered(self) -> None:
+        self.focus_next()
+
+    @on(Button.Pressed, "#begin")
+    def action_begin(self) -> None:
+        if self._show():
+            self.wizard.bell()
+        else:
+            self.wizard.exit(Outcome(self._asking.operation.action, flags=self._asking.values()))
+
+    @on(Button.Pressed, "#back")
+    def back(self) -> None:
+        self.action_back()
+
+    def _show(self) -> bool:
+        """Say what is wrong; whether anything is."""
+        problems = self._asking.problems()
+        for name in self._entries:
+            self.query_one(f"#problem-{name}", Static).update(problems.get(name, ""))
+        return bool(problems)
 
 
 class Questions(_Step):
     """The questions of one page."""
 
-    AUTO_FOCUS = "Input, Select"
+    AUTO_FOCUS = "Input, Select, SelectionList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "next", "Next", priority=True),
         Binding("escape", "back", "Back"),
@@ -129,15 +221,18 @@ class Questions(_Step):
         yield Footer()
 
     def _widget(self, name: str, question: Field) -> Widget:
+        if isinstance(question.kind, Operators):
+            chosen = self._steps.value(question)
+            return SelectionList(*((each.title, each.name, each.name in chosen) for each in OPERATORS), id=name)
         choices = self._steps.choices(question)
         if not choices:
-            return Input(self._steps.text(question), id=name)
+            return Input(self._steps.text(question), id=name, password=isinstance(question.kind, Secret))
         text = self._steps.text(question)
         known = [*choices, *([text] if text not in choices else [])]
         return Select([(each, each) for each in known], value=text, allow_blank=False, id=name)
 
     def _help(self, question: Field) -> str:
-        offered = self._steps.offered(question)
+        offered = "" if isinstance(question.kind, Operators) else self._steps.offered(question)
         return f"{question.help} Available: {offered}." if offered else question.help
 
     def on_mount(self) -> None:
@@ -155,6 +250,12 @@ class Questions(_Step):
     def chosen(self, event: Select.Changed) -> None:
         self._steps.type(self._fields[str(event.select.id)], str(event.value))
         self._show(without=event.select)
+
+    @on(SelectionList.SelectedChanged)
+    def ticked(self, event: SelectionList.SelectedChanged[str]) -> None:
+        question = self._fields[str(event.selection_list.id)]
+        self._steps.type(question, question.kind.text(dict.fromkeys(event.selection_list.selected)))
+        self._show()
 
     @on(Input.Submitted)
     def entered(self) -> None:
@@ -218,7 +319,7 @@ class Summary(_Step):
         for page in self._steps.screens:
             for question in self._steps.fields(page):
                 if self._steps.is_asked(question):
-                    yield f"{page.title + ': ' + question.title:<48} {self._steps.text(question)}"
+                    yield f"{page.title + ': ' + question.title:<48} {self._steps.shown(question)}"
 
     def on_mount(self) -> None:
         self._problem()
@@ -237,7 +338,7 @@ class Summary(_Step):
             case "exit":
                 self.wizard.exit(Outcome("exit"))
             case "show":
-                self.query_one("#config", Static).update(document.save(self._steps.values))
+                self.query_one("#config", Static).update(document.save(self._steps.masked))
             case str(action):
                 self._end(action)
 

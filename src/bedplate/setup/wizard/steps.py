@@ -1,4 +1,4 @@
-"""The wizard without its terminal: which operations and screens there are, values and what is wrong with them. Pure.
+"""A deployment in the wizard, without its terminal: which screens there are, values and what is wrong with them. Pure.
 
 In: a site and what was typed so far. Out: the values to show, complete with prefilled ones, and problems by key. What
 somebody typed stays; what nobody touched follows, so that another cluster's name gets other networks.
@@ -12,55 +12,34 @@ from typing import Any
 
 from bedplate.core import errors
 from bedplate.head.schema import ranges
-from bedplate.setup.answers import declaration, document, fitting
+from bedplate.setup.answers import declaration, document, features, fitting
 from bedplate.setup.answers.declaration import Field, Screen
-from bedplate.setup.answers.kinds import Bool, Choice
+from bedplate.setup.answers.kinds import Bool, Choice, Secret
+from bedplate.setup.answers.maps import Operators
 from bedplate.setup.answers.site import Site
+from bedplate.setup.engine.masking import STARS
+from bedplate.setup.operators import OPERATORS
 
-__all__ = ["Operation", "Outcome", "Steps", "operations"]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An entry of the first screen."""
-
-    action: str
-    title: str
-    about: str
+__all__ = ["Outcome", "Steps"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the wizard ended: an action of the tool, or `save`, or `exit`; with the answers, and the file to save."""
+    """How the wizard ended: an action of the tool, or `save`, or `exit`; with the answers of a deployment and the file
+    to save, or the flags of another action."""
 
     action: str
     answers: dict[str, Any] = field(default_factory=dict)
     file: str = ""
-
-
-_DEPLOY = Operation("deploy", "Deploy", "Make a new Kubernetes cluster")
-_EXIT = Operation("exit", "Exit", "Leave without changing anything")
-_RESUME = Operation("resume", "Resume", "Continue the run that was interrupted")
-_UNDO = Operation("undo", "Undo", "Take back what the interrupted run did")
-_LATER = (
-    Operation("configure-ingress", "Configure Ingress", "Give the ingress its certificate"),
-    Operation("add-user", "Add user", "Create a Kubernetes user"),
-    Operation("list-users", "List users", "Show all configured users"),
-    Operation("list-operators", "List operators", "Show operators and whether their API is available"),
-)
-
-
-def operations(site: Site, *, is_interrupted: bool = False) -> list[Operation]:
-    """What the first screen offers: Deploy and Exit alone before there is a cluster."""
-    interrupted = (_RESUME, _UNDO) if is_interrupted else ()
-    return [_DEPLOY, *interrupted, *(_LATER if site.clusters else ()), _EXIT]
+    flags: dict[str, Any] = field(default_factory=dict)
 
 
 class Steps:
     """The answers of one session."""
 
-    def __init__(self, site: Site, start: Mapping[str, Any]) -> None:
+    def __init__(self, site: Site, start: Mapping[str, Any], *, has_device_mapper: bool = False) -> None:
         self.site = site
+        self._has_device_mapper = has_device_mapper
         self._typed: dict[str, Any] = {}
         self._start = dict(start)
         self._values: dict[str, Any] | None = None
@@ -68,18 +47,23 @@ class Steps:
 
     @property
     def screens(self) -> list[Screen]:
-        """In the order of the documentation; the summary is the last one."""
-        return list(declaration.SCREENS)
+        """Those with a question that applies, in the order of the documentation; the summary is the last one."""
+        return [page for page in declaration.SCREENS if page.number == declaration.SUMMARY or self._is_shown(page)]
+
+    def _is_shown(self, screen: Screen) -> bool:
+        return any(self.is_asked(question) for question in self.fields(screen))
 
     def fields(self, screen: Screen) -> list[Field]:
-        return [each for each in declaration.FIELDS if each.screen == screen.number]
+        return [each for each in declaration.QUESTIONS if each.screen == screen.number]
 
     @property
     def given(self) -> dict[str, Any]:
         """The answers as they were typed; what nobody touched is as it was at the start."""
-        answers = self._start
-        for path, value in self._typed.items():
-            answers = document.with_value(answers, path, value)
+        answers, chosen = self._start, features.OPERATORS_PATH
+        for path, value in sorted(self._typed.items(), key=lambda typed: typed[0].count(".")):
+            # What was said of an operator does not count once the operator is not chosen any more.
+            if not path.startswith(f"{chosen}.") or declaration.by_path()[path].when(answers):
+                answers = document.with_value(answers, path, value)
         return dict(answers)
 
     @property
@@ -98,14 +82,36 @@ class Steps:
         except errors.Invalid:
             return given
 
+    def value(self, question: Field) -> Any:
+        """The value of a question; the default of one about an operator that is not chosen."""
+        value = declaration.value_at(self.values, question.path)
+        return question.default if value is None else value
+
     def text(self, question: Field) -> str:
-        return question.kind.text(declaration.value_at(self.values, question.path))
+        return question.kind.text(self.value(question))
+
+    def shown(self, question: Field) -> str:
+        """The text as people may see it."""
+        text = self.text(question)
+        return STARS if text and isinstance(question.kind, Secret) else text
 
     def type(self, question: Field, text: str) -> None:
         """Take what was typed; the text that is prefilled does not count as an answer."""
         if text != self.text(question):
-            self._typed[question.path] = question.kind.parse(text)
+            value = question.kind.parse(text)
+            if isinstance(question.kind, Operators):
+                value = question.kind.chosen(value, self.value(question))
+            self._typed[question.path] = value
             self._values = self._problems = None
+
+    @property
+    def masked(self) -> dict[str, Any]:
+        """The values as people may see them."""
+        answers = self.values
+        for question in declaration.FIELDS:
+            if isinstance(question.kind, Secret):
+                answers = document.with_value(answers, question.path, self.shown(question))
+        return answers
 
     def is_asked(self, question: Field) -> bool:
         return question.when(self.values)
@@ -130,6 +136,7 @@ class Steps:
         texts: dict[str, str] = {}
         for path, text in self.problems().items():
             fits = [each for each in own if each == path or each.startswith(f"{path}.")]
+            fits = fits or [each for each in own if path.startswith(f"{each}.")]
             # Which nodes there are is known once all three screens with nodes were answered.
             is_later = path == "kubernetes.nodes" and screen.number != 9
             if fits and not is_later:
@@ -138,6 +145,8 @@ class Steps:
 
     def choices(self, question: Field) -> Sequence[str]:
         """The values to choose from; empty for a question that takes any."""
+        if question.path == "docker.storage_backend" and not self._has_device_mapper:
+            return declaration.BACKENDS[:1]
         if isinstance(question.kind, Choice):
             return question.kind.options
         if isinstance(question.kind, Bool):
@@ -164,4 +173,6 @@ class Steps:
                 return list(self.site.categories)
             case "head_nodes":
                 return self.site.head_nodes
+            case "operators":
+                return [operator.name for operator in OPERATORS]
         return None

@@ -61,7 +61,7 @@ def test_item_169_a_worker_that_is_late_keeps_the_next_batch_waiting() -> None:
 def test_item_167_every_node_is_drained_before_and_uncordoned_after_its_upgrade() -> None:
     names = [stage.name for stage in _stages(1, 2, 1)]
     assert names == [
-        "Check Cluster", "Check Packages", "Pause Node Changes",
+        "Check Cluster", "Check Packages", "Pause Node Changes", "Update Software Images",
         "Drain node001", "Upgrade node001", "Uncordon node001", "Update Cluster DNS",
         "Drain node002", "Upgrade node002", "Uncordon node002",
         "Drain node003", "Upgrade node003", "Uncordon node003",
@@ -77,7 +77,7 @@ def test_an_upgrade_of_workers_alone_waits_for_cluster_dns() -> None:
     members = [Member("node001", True, _NEW, _NEW), Member("node002", False, _OLD)]
     made = stages.stages(stages.answers(plan("default", _NEW, members), Consent(), 1.0))
     order.check(made)
-    assert _waves(made)[3:5] == [["Update Cluster DNS"], ["Drain node002"]]
+    assert _waves(made)[4:6] == [["Update Cluster DNS"], ["Drain node002"]]
 
 
 def test_nobody_joins_or_leaves_between_the_checks_and_the_end_also_of_an_upgrade_that_is_undone() -> None:

@@ -22,7 +22,7 @@ from bedplate.head.clusters import seeing as cluster_seeing
 from bedplate.kube import Client
 from bedplate.setup.engine.journal import write_atomically
 from bedplate.setup.engine.stage import Context, Stage
-from bedplate.setup.kubernetes import cluster, coredns, drain, modules, nodes, pausing
+from bedplate.setup.kubernetes import cluster, coredns, drain, images, modules, nodes, pausing, repositories
 from bedplate.setup.kubernetes.deploy import PLUGIN, folder_of
 from bedplate.setup.kubernetes.upgrade import planning, seeing
 from bedplate.setup.kubernetes.upgrade.planning import Plan, Step, Version
@@ -38,10 +38,24 @@ _COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 Action = Callable[[Context, Plan], Awaitable[None]]
 
 
-def answers(going: Plan, consent: draining.Consent, timeout_s: float) -> dict[str, Any]:
-    """What the journal of an upgrade keeps."""
+def answers(
+    going: Plan,
+    consent: draining.Consent,
+    timeout_s: float,
+    *,
+    has_repositories: bool = False,
+    skips_images: bool = False,
+) -> dict[str, Any]:
+    """What the journal of an upgrade keeps. `has_repositories`: the head writes the package repositories of nodes."""
     lost = {"emptydir": consent.emptydir, "unmanaged": consent.unmanaged, "budgets": consent.budgets}
-    return {"cluster": going.cluster, "plan": planning.saved(going), "consent": lost, "drain_timeout": timeout_s}
+    return {
+        "cluster": going.cluster,
+        "plan": planning.saved(going),
+        "consent": lost,
+        "drain_timeout": timeout_s,
+        "repositories": has_repositories,
+        "skip": {"image_update": skips_images},
+    }
 
 
 def consent_of(values: Mapping[str, Any]) -> draining.Consent:
@@ -53,10 +67,14 @@ def stages(values: Mapping[str, Any]) -> list[Stage]:
     """What upgrades a cluster, in order. Control plane nodes wait for all before them, workers for the batch before."""
     going = planning.plan_of(values["plan"])
     stage = functools.partial(_stage, going)
+    repos = stage("Update Package Repositories", _repos, _former_repos, effects="package repositories of the nodes")
+    image = stage("Update Software Images", _images, _keep_images, effects="repository and packages of software images")
     ordered = [
         stage("Check Cluster", _check, inputs="health, nodes, APIs in use, budgets, volumes, certificates"),
+        *([repos] if values.get("repositories") else []),
         stage("Check Packages", _packages, inputs="the package repositories of the nodes"),
         stage(pausing.PAUSE, _pause, _resume, effects=pausing.EFFECTS),
+        *([] if (values.get("skip") or {}).get("image_update") else [image]),
     ]
     for step in going.steps:
         if step.kind != "worker":
@@ -156,6 +174,23 @@ async def _packages(context: Context, going: Plan) -> None:
             hint="see cmsh: device status; start the agents, then try again",
         )
     await nodes.kubeadm(context, going.nodes, "upgrade-check", going.cluster, going.version)
+
+
+async def _repos(context: Context, going: Plan) -> None:
+    await repositories.update(context, going.cluster, going.version)
+
+
+async def _former_repos(context: Context, going: Plan) -> None:
+    await repositories.restore(context, going.cluster)
+
+
+async def _images(context: Context, going: Plan) -> None:
+    """Before the first node, so that one that is installed again meanwhile is not older than its cluster."""
+    await images.update(context, going.nodes, going.version, has_repository=True)
+
+
+async def _keep_images(context: Context, going: Plan) -> None:
+    images.tell_what_stays(context)
 
 
 async def _pause(context: Context, going: Plan) -> None:
