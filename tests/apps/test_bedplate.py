@@ -14,6 +14,8 @@ import pytest
 from click import testing
 from tests import forkserver, programs, servers
 from tests.apps.test_help import SCRIPTS
+from tests.apps.tmux import terminal
+from tests.waiting import DEADLINE_S
 
 from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
@@ -77,6 +79,51 @@ def test_bash_completes_flags_and_options(tmp_path: Path) -> None:
     command = [str(programs.on_path("bash")), "-c", COMPLETIONS, "bash", str(folder / "bedplate")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
     assert (done.returncode, done.stdout.split()) == (0, ["--node-name", "--data"]), done.stderr
+
+
+# A program that is asked while people type, and one whose flags are in the script; and what TAB makes of each.
+TYPED = (("cmsh --dat", "cmsh --data"), ("ipam-node --node-n", "ipam-node --node-name"))
+
+
+def people(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody whose programs are on the PATH, with a home of the test's own."""
+    return {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(("typed", "completed"), TYPED)
+def test_fish_completes_flags_and_options(typed: str, completed: str, tmp_path: Path) -> None:
+    script = f"bedplate completion fish | source; complete -C '{typed}'"
+    command = [str(programs.on_path("fish")), "--no-config", "--command", script]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=people(tmp_path), timeout=DEADLINE_S
+    )
+    # A candidate in each line, with what it is about behind a tab.
+    candidates = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    assert (candidates, done.stderr) == ([completed.split()[-1]], "")
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("is_file", [False, True], ids=["by eval", "from fpath"])
+@pytest.mark.parametrize(("typed", "completed"), TYPED)
+def test_zsh_completes_flags_and_options(typed: str, completed: str, is_file: bool, tmp_path: Path) -> None:
+    rc = "autoload -U compinit && compinit -u -D\n"
+    program = typed.split()[0]
+    if is_file:
+        (tmp_path / f"_{program}").write_text(bedplate("completion", "zsh", "--program", program).stdout)
+        rc = f"fpath=({tmp_path} $fpath)\n{rc}"
+    else:
+        rc += 'eval "$(bedplate completion zsh)"\n'
+    (tmp_path / ".zshrc").write_text(f"PS1='ready> '\n{rc}")
+    environ = people(tmp_path)
+    # tmux gives its own PATH to what it starts.
+    command = ["env", f"PATH={environ['PATH']}", str(programs.on_path("zsh")), "-i"]
+    with terminal(command, environ) as screen:
+        screen.wait_prompt("ready> ")
+        screen.type(typed)
+        screen.press("Tab")
+        # `=` and the blank behind a flag are the shell's own.
+        screen.wait(lambda screen: screen.last().rstrip("= ") == f"ready> {completed}", f"{completed} after TAB")
 
 
 def test_an_error_is_one_message_with_a_hint_and_an_exit_code(tmp_path: Path) -> None:

@@ -171,6 +171,12 @@ async def test_a_leader_under_another_name_is_told(
         findings = await doctor(own_server, tmp_path, "--cloud-provider", "cloudlycke", f"--lease-name={name}")
         (leader,) = [finding for finding in findings if finding["check"] == "leader"]
         assert leader["level"] == "ok"
+        # Without a provider it cannot be looked at, as its flags are not in the cluster, but it is seen.
+        findings = await doctor(own_server, tmp_path)
+        (manager,) = [finding for finding in findings if finding["check"] == "manager"]
+        assert (manager["level"], f"but host_1 leads with Lease {name}" in manager["message"]) == ("unknown", True)
+        code, _, log = await bedplate(own_server, tmp_path, "ccm", "explain", "node", "one")
+        assert (code, f"but host_1 leads with Lease {name}" in log) == (2, True), log
     finally:
         await remove(own_client, lease)
 
@@ -211,7 +217,7 @@ async def test_commands_find_the_kubeconfig_of_up_in_this_folder(own_server: ser
     (tmp_path / ".bedplate" / "kubeconfig").write_bytes(own_server.kubeconfig.read_bytes())
     cloud_config = tmp_path / "cloudlycke.yaml"
     cloud_config.write_text("instances: []\n")
-    flags = ["--cloud-provider=cloudlycke", f"--cloud-config={cloud_config}", "--leader-elect=false"]
+    flags = ["--cloud-provider=cloudlycke", f"--cloud-config={cloud_config}", "--leader-elect=false", "--secure-port=0"]
     deployed.write_flags(tmp_path / ".bedplate", flags)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
 
@@ -224,6 +230,7 @@ async def test_commands_find_the_kubeconfig_of_up_in_this_folder(own_server: ser
 
     code, out = await run("doctor")
     assert (code, f"bedplate up in {tmp_path / '.bedplate'}: works for cloudlycke" in out) == (0, True), out
+    assert "without metrics" in out and "--metrics-url" not in out
     code, out = await run("ccm", "explain", "node", "nobody")
     assert (code, "nobody" in out) == (errors.NotFound.exit_code, True), out
     code, out = await run("ipam", "pools")

@@ -55,6 +55,7 @@ async def test_the_steps_that_are_pending_are_shown_and_nothing_is_touched(serve
     assert plan["node"] == "node001"
     assert {"verb": "install", "kind": "package", "name": "cm-etcd", "because": []} in plan["steps"]
     assert "write" in (await asked(server, node, "run", "--dry-run")).output
+    assert json.loads((await asked(server, node, "--dry-run", "-o", "json")).output)["steps"] == plan["steps"]
 
 
 async def test_a_node_that_is_what_it_should_be_has_nothing_to_do(server: Served, node: Path) -> None:
@@ -135,6 +136,48 @@ def test_enrolment_writes_settings_and_leaves_the_rest(node: Path) -> None:
         "keep",
     )
     assert settings.edit_paths == {"/etc/motd": "keep"}
+
+
+def test_settings_that_cannot_be_written_are_told_with_what_to_do(node: Path) -> None:
+    (node / "file").touch()
+    with pytest.raises(errors.Terminal, match="cannot be written: not a directory") as told:
+        options.write(str(node / "file/agent.toml"), "n1", ["https://a:1"], "/ca", "/pair")
+    assert "the same token" in told.value.hint
+
+
+def test_garbage_in_place_of_a_token_is_told_as_such(node: Path) -> None:
+    (node / "token").write_bytes(bytes(range(128, 256)))
+    result = call("enrol", "--root", node, "--url", "https://127.0.0.1:9", "--token-file", node / "token")
+    assert isinstance(result.exception, errors.Invalid) and "not a token" in str(result.exception)
+
+
+def test_a_secret_of_the_node_that_others_can_read_is_told(node: Path) -> None:
+    places = {name: node / name for name in ("agent.pem", "agent.key", "agent.token", "agent.crt")}
+    for place in places.values():
+        place.touch(0o600)
+    assert list(options.loose(options.Settings(cert=str(places["agent.pem"]), token=str(places["agent.token"])))) == []
+    for place in places.values():
+        place.chmod(0o644)
+    for given, name in (
+        ({"cert": "agent.pem"}, "agent.pem"),
+        ({"token": "agent.token"}, "agent.token"),
+        ({"cert": "agent.crt", "key": "agent.key"}, "agent.key"),
+    ):
+        settings = options.Settings(**{word: str(places[file]) for word, file in given.items()})
+        assert list(options.loose(settings)) == [
+            f"{places[name]} has mode 0644: other users of this machine can be this node; chmod 600 {places[name]}"
+        ]
+    assert list(options.loose(options.Settings(token="/none"))) == []
+
+
+def test_a_node_with_a_token_has_no_certificate_to_renew(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(node)
+    place = node / "etc/bedplate/agent.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text('node = "n1"\nurls = ["http://127.0.0.1:9"]\ntoken = "/dev/null"\n')
+    result = call("renew", "--root", node)
+    assert isinstance(result.exception, errors.Invalid) and "n1 has no certificate" in str(result.exception)
+    assert [path.name for path in node.iterdir()] == ["etc"], "nothing is left in the folder that somebody is in"
 
 
 def test_a_second_agent_on_the_same_root_is_refused(node: Path, tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ async def test_a_missing_ssh_and_one_that_does_not_answer_are_told(tmp_path: Pat
         await Ssh([str(ssh)])("node001", "true", timeout_s=0.05)
 
 
+@pytest.mark.parametrize("before", ["", "Welcome {user}!\\n"])
+async def test_a_login_shell_that_says_something_does_not_hide_what_the_agent_says(before: str) -> None:
+    ssh = Ssh(["sh", "-c", f'printf \'{before}{{\\n  "node": "node7"\\n}}\\n\''])
+    assert await overssh.Machine(NODE, ssh).enrol(["https://head"], "token", timeout_s=60.0) == "node7"
+
+
+@pytest.mark.parametrize("output", ["", "Bye", '{\\n  "node": 7\\n}', "{\\n}", "{\\n"])
+async def test_an_agent_that_does_not_say_which_node_it_is_is_told(output: str) -> None:
+    ssh = Ssh(["sh", "-c", f"printf '{output}\\n'"])
+    with pytest.raises(Trouble, match="its agent does not say which node it is"):
+        await overssh.Machine(NODE, ssh).enrol(["https://head"], "token", timeout_s=60.0)
+
+
 # All of it
 
 # What follows the destination is run here; every word is written down, standard input is not.

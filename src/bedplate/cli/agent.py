@@ -31,13 +31,22 @@ from bedplate.cli.agentsetup import COMMANDS, root_option
 from bedplate.core import errors, logging
 from bedplate.core.clock import SystemClock
 
-__all__ = ["agent"]
+__all__ = ["Commands", "agent"]
 
+_LOG = logging.get_logger("agent")
 T = TypeVar("T")
 _Command = Callable[..., None]
 
 
+class Commands(click.Group):
+    """The group: `--dry-run` in front is the command of that name, whose options follow."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["dry-run", *args[1:]] if args[:1] == ["--dry-run"] else args)
+
+
 @click.group(
+    cls=Commands,
     epilog=display.examples(
         "bedplate agent run                                     with /etc/bedplate/agent.toml",
         "bedplate agent run --root ./node001 --url http://127.0.0.1:8081 --token ./node001.token",
@@ -45,8 +54,9 @@ _Command = Callable[..., None]
         "bedplate agent status -o json",
         "bedplate agent check",
         "bedplate-agent run                                     the same, as a program of its own",
-    )
+    ),
 )
+@click.option("--dry-run", is_flag=True, expose_value=False, help="The same as the command dry-run; options follow it.")
 @click.version_option(bedplate.__version__, prog_name="bedplate-agent")
 def agent() -> None:
     """The node agent: makes true on this machine what the head decides, and keeps it true."""
@@ -153,6 +163,8 @@ def run(root: str, config: str, dry_run: bool, **given: Any) -> None:
             for task in background:
                 task.cancel()
 
+    for sentence in options.loose(settings):
+        _LOG.warning("agent.loose_mode", file=sentence)
     effects = options.effects(settings)
     effects.state.open()
     with _alone(effects):
@@ -237,7 +249,9 @@ def check(names: tuple[str, ...], root: str, config: str, output: str, **given: 
 )
 @_place
 @click.option("--url", "urls", multiple=True, required=True, metavar="URL", help="A head of the site; may be repeated.")
-@click.option("--token-file", type=click.File(), default="-", show_default=True, help="The token; - is stdin.")
+@click.option(
+    "--token-file", type=click.File(errors="replace"), default="-", show_default=True, help="The token; - is stdin."
+)
 @display.output_option
 def enrol(root: str, config: str, urls: tuple[str, ...], token_file: TextIO, output: str) -> None:
     """Ask the head for the certificate of this machine's node, and write the agent's settings.
@@ -274,6 +288,8 @@ def renew(root: str, config: str) -> None:
 
     settings = options.read(root, config)
     login = options.login(settings)
+    if not login.cert_file:
+        raise errors.Invalid(f"{login.node} has no certificate to renew", hint="bedplate agent enrol gets one")
     answer = _quietly(enrolment.renew(login.node, login.urls, os.path.dirname(login.cert_file)))
     click.echo(f"{login.node} has a certificate until {answer.ends}")
 

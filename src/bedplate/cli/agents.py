@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from bedplate.cli import display, overssh
+from bedplate.cli.agent import Commands
 from bedplate.cli.agent import agent as node_commands
 from bedplate.cli.overssh import Host, Machine, Package, Ssh, Trouble
 from bedplate.client import HeadClient
@@ -360,7 +361,7 @@ def _show(output: str, done: Sequence[Done]) -> None:
         sys.exit(1)
 
 
-agent = click.Group(
+agent = Commands(
     "agent",
     commands={**node_commands.commands, "install": install, "uninstall": uninstall},
     params=node_commands.params,

@@ -109,5 +109,7 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     request = explaining.read(kind, words)
     log = flags_global.log_options(request.options.globals, request.options.given, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
-    answer = asyncio.run(explaining.explain(request, cluster.environ()))
+    cluster.check_up(request.options.misc.kubeconfig)
+    with cluster.naming_up():
+        answer = asyncio.run(explaining.explain(request, cluster.environ()))
     sys.exit(explanation.show(answer, request.output, sys.stdout))

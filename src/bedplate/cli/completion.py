@@ -83,7 +83,8 @@ def _listed(shell: str, program: str, flags: Sequence[Flag]) -> str:
         return f"complete -o default -W '{' '.join(sorted(f'--{flag.name}' for flag in flags))}' {program}"
     if shell == "fish":
         return "\n".join(_for_fish(program, flag) for flag in flags)
-    name = f"_{program.replace('-', '_')}"
+    # The name of its file too: compinit loads the function of that name.
+    name = f"_{program}"
     arguments = ("  _arguments -S \\", *map(_for_zsh, flags), "    '*:file:_files'")
     lines = (f"#compdef {program}", f"{name}() {{", *arguments, "}")
     # Read from fpath the file is the function; read by eval it declares it.

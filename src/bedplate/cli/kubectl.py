@@ -16,6 +16,11 @@ from bedplate.core import errors
 
 __all__ = ["kubectl"]
 
+_NO_CLUSTER = (
+    "note: KUBECONFIG is not set, and there is neither the .bedplate/kubeconfig of a `bedplate up` in this folder "
+    "nor a ~/.kube/config"
+)
+
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
@@ -26,6 +31,13 @@ __all__ = ["kubectl"]
 def kubectl(arguments: tuple[str, ...]) -> None:
     """Run kubectl with ARGUMENTS."""
     program = _find()
+    try:
+        cluster.check_up()
+    except errors.Unavailable as err:
+        # Not all that kubectl can do needs a cluster.
+        click.echo(f"bedplate: {errors.describe(err)}", err=True)
+    if not cluster.is_named() and not any(word.startswith(("--kubeconfig", "--server", "-s")) for word in arguments):
+        click.echo(f"bedplate: {_NO_CLUSTER}", err=True)
     os.execve(program, [program, *arguments], cluster.environ())
 
 

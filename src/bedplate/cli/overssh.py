@@ -357,7 +357,7 @@ class Machine:
         """Let the agent there get its certificate; the node that it is."""
         words = ["enrol", "-o", "json", *(word for url in urls for word in ("--url", url))]
         text = await self._as_root(self._agent(*words), stdin=f"{token}\n".encode(), timeout_s=timeout_s)
-        return str(msgspec.json.decode(text)["node"])
+        return _node(text)
 
     async def start(self, *, again: bool) -> None:
         """Let the agent run; `again`: it was replaced, or is another node now."""
@@ -377,6 +377,17 @@ class Machine:
     def _agent(self, verb: str, *words: str) -> str:
         program = f"{self.root.rstrip('/')}{HOME}/current/bin/bedplate-agent"
         return f"exec {shlex.join([program, verb, '--root', self.root, *words])}"
+
+
+def _node(text: str) -> str:
+    """The node that the agent says it is; a login shell may have said something before. Raises `Trouble`."""
+    try:
+        return msgspec.json.decode(text[text.index("{\n") :], type=dict[str, str])["node"]
+    except (ValueError, KeyError, msgspec.DecodeError):
+        raise Trouble(
+            f"its agent does not say which node it is: {_last(text) or 'it says nothing'}",
+            hint="look there: bedplate-agent status; a login shell should print nothing to standard output",
+        ) from None
 
 
 async def at_once(count: int, work: Sequence[Callable[[], Awaitable[None]]]) -> None:

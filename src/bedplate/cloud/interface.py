@@ -86,7 +86,8 @@ class Instances(Protocol):
         """Whether a complete list, read at most that long ago, held no machine of this name. Asks nobody."""
 
     async def listing(self, nodes: Sequence[core.Node]) -> Listing:
-        """All machines of the cloud, read now; raises when the list cannot be had or is not complete."""
+        """All machines of the cloud, read now; raises when the list cannot be had or is not complete. A node with a
+        malformed provider ID is not among them, and does not keep the others from being looked for."""
 
 
 class LegacyInstances(Protocol):

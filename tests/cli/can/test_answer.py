@@ -202,3 +202,60 @@ def test_a_namespace_that_is_absent_or_ends_is_a_reason(tmp_path: Path) -> None:
     everywhere = {**binding("john", "", "edit"), "kind": "ClusterRoleBinding", "metadata": {"name": "john"}}
     result = ask(tmp_path, "john", "-n", "absent", about=pod(), objects=[*OBJECTS, everywhere])
     assert (result.exit_code, "does not exist" in result.output) == (3, True), result.output
+
+
+def test_a_permission_object_of_which_nothing_can_be_made_has_no_rules(tmp_path: Path) -> None:
+    """Somebody typed a wrong path: the manager makes nothing of it, and others who work there are not hindered."""
+    wrong = {**OBJECTS[-1], "spec": {**OBJECTS[-1]["spec"], "namespace": "dev", "user_paths": ["/home/../john"]}}
+    objects = [*OBJECTS, {**wrong, "metadata": {"name": "wrong"}}, binding("anna", "dev", "edit")]
+    about = pod({"name": "v", "hostPath": {"path": "/etc"}})
+    assert ask(tmp_path, "anna", "-n", "dev", about=about, objects=objects).exit_code == 0
+
+
+def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"priorityClassName": "high", "priority": 100}, ""),
+        ({"priorityClassName": "high", "priority": 7}, "spec.priority"),
+        ({"priorityClassName": "absent"}, "spec.priorityClassName"),
+        ({"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"}, "spec.preemptionPolicy"),
+        ({"priority": 10}, ""),
+        ({"priority": 0}, "spec.priority"),
+        ({"preemptionPolicy": "Never"}, "spec.preemptionPolicy"),
+        ({"runtimeClassName": "nvidia"}, ""),
+        ({"runtimeClassName": "absent"}, "spec.runtimeClassName"),
+    ],
+)
+def test_classes_that_are_absent_or_say_otherwise_are_a_reason(tmp_path: Path, spec: Any, field: str) -> None:
+    classes = [
+        priority_class("high", 100, preemptionPolicy="Never"),
+        priority_class("usual", 10, globalDefault=True),
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
+    ]
+    result = ask(tmp_path, "john", about=pod(**spec), objects=[*OBJECTS, *classes])
+    assert (result.exit_code, f"field:  {field}\n" in result.output) == (3 if field else 0, bool(field)), result.output
+
+
+def test_classes_that_nobody_listed_are_no_reason(tmp_path: Path) -> None:
+    spec = {"runtimeClassName": "nvidia", "priority": 7, "priorityClassName": "high"}
+    assert ask(tmp_path, "john", about=pod(**spec)).exit_code == 0
+
+
+def test_an_ephemeral_volume_is_judged_by_the_class_of_its_template(tmp_path: Path) -> None:
+    class_ = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "disk"}}
+    (anyone,) = [{**each, "spec": {**each["spec"], "allow_all_uids": True}} for each in OBJECTS[-1:]]
+    objects = [*OBJECTS[:-1], anyone, {**class_, "provisioner": "disk.example.com"}]
+    for name, code in (("disk", 0), ("absent", 3)):
+        volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": name}}}}
+        about = pod(volume, securityContext={"runAsUser": 0})
+        assert ask(tmp_path, "john", about=about, objects=objects).exit_code == code

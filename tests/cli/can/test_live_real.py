@@ -29,6 +29,7 @@ from bedplate.setup.people.request import Action
 pytestmark = pytest.mark.real
 
 PODS_ASKED, RIGHTS_ASKED = 400, 400
+STORAGE_CLASSES = permissions.STORAGE_CLASSES.raw()
 HOME = "/home/user"
 USERS = {
     "plain": {},
@@ -39,6 +40,7 @@ USERS = {
     "boss": {"role": "cluster-admin"},
 }
 NAMES = ("default", "base", "strict", "shared", "absent", *(f"{user}-restricted" for user in USERS if user != "boss"))
+CLAIMS = ("outside", "inside", "made", "open", "later", "unseen")
 PATHS = (HOME, f"{HOME}/data", f"{HOME}2", "/scratch/x", "/etc", "/", "/home")
 RESOURCES = (
     ("", "pods", ""),
@@ -122,19 +124,28 @@ async def _claims(client: Client) -> None:
                 },
             },
         )
+    await client.create(STORAGE_CLASSES, {"metadata": {"name": "disk"}, "provisioner": "disk.example.com"})
     for namespace in ("plain-restricted", "anyone-restricted", "default"):
-        for name in (*kinds, "open"):
-            spec: dict[str, Any] = {
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-                "storageClassName": "",
-            }
-            if name != "open":
+        for name in (*kinds, "open", "later"):
+            spec = _template(storageClassName="disk" if name == "later" else "")
+            if name in kinds:
                 spec["volumeName"] = name
             try:
                 await client.create(permissions.CLAIMS.raw(), {"metadata": {"name": name}, "spec": spec}, namespace)
             except errors.Denied:
                 assert name == "outside" and namespace != "default"
+
+
+TEMPLATES: tuple[RawObject, ...] = (
+    {"storageClassName": "disk"},
+    {"storageClassName": "absent"},
+    {"storageClassName": ""},
+    {"storageClassName": "disk", "volumeName": "inside"},
+)
+
+
+def _template(**more: Any) -> RawObject:
+    return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **more}
 
 
 def random_pod(rng: random.Random) -> RawObject:
@@ -150,9 +161,22 @@ def random_pod(rng: random.Random) -> RawObject:
             "hostIPC": [True],
             "priorityClassName": ["system-node-critical", "absent-class"],
             "serviceAccountName": ["default", "absent-account"],
+            "priority": [0, 7],
+            "preemptionPolicy": ["Never", "PreemptLowerPriority"],
+            "runtimeClassName": ["absent-runtime"],
+            "hostUsers": [False, True],
+            "nodeName": ["node-1"],
+            "tolerations": [[{"operator": "Exists"}]],
+            "shareProcessNamespace": [True],
+            "schedulingGates": [[{"name": "example.com/wait"}]],
         },
         0.06,
     )
+    if spec.get("hostUsers") is False:
+        # An API server refuses both together.
+        spec = {key: value for key, value in spec.items() if key not in ("hostNetwork", "hostPID", "hostIPC")}
+    if "schedulingGates" in spec:
+        spec.pop("nodeName", None)
     context = sometimes(
         {
             "runAsUser": [0, 7, 1000],
@@ -177,8 +201,11 @@ def random_pod(rng: random.Random) -> RawObject:
         {"emptyDir": {}},
         {"configMap": {"name": "x"}},
         {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
-        *({"persistentVolumeClaim": {"claimName": name}} for name in ("outside", "inside", "made", "open", "unseen")),
+        *({"persistentVolumeClaim": {"claimName": name}} for name in CLAIMS),
         {"nfs": {"server": "10.0.0.1", "path": "/"}},
+        {"image": {"reference": "busybox"}},
+        {"csi": {"driver": "disk.example.com", "volumeAttributes": {"path": "/etc"}}},
+        *({"ephemeral": {"volumeClaimTemplate": {"spec": _template(**more)}}} for more in TEMPLATES),
     ]
     chosen = rng.sample(sources, rng.choice((0, 0, 1, 1, 2)))
     spec["volumes"] = [{"name": f"v{index}", **source} for index, source in enumerate(chosen)]

@@ -11,13 +11,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from click import testing
 from tests import forkserver, servers
 from tests.apps.test_ipam_cli import install_definitions
 
 from bedplate.api.resources import NAMESPACES, SERVICE_ACCOUNTS, custom
+from bedplate.cli import cluster
+from bedplate.cli.doctor import ipam_command, ipam_facts, ipam_node
+from bedplate.cli.doctor.ipam_command import ipam
+from bedplate.cloud.doctor import Finding, note, problem
+from bedplate.cloud.manager import deployed
 from bedplate.ipam.pools import IPPOOLS
-from bedplate.kube import Client
+from bedplate.kube import Client, config
 
 PROGRAM = Path(sys.executable).with_name("bedplate")
 MANIFESTS = Path(__file__).resolve().parents[3] / "deploy/manifests"
@@ -102,3 +109,42 @@ async def test_a_node_can_be_looked_at_without_a_cluster(server: servers.Server,
     code, found = await findings(server, *words, "--store-file", str(tmp_path / "store"))
     assert code == 1
     assert {one["check"] for one in found} == {"node"}
+
+
+def places_in(folder: Path) -> dict[str, str]:
+    return {"--cni-conf-dir": str(folder), "--cni-bin-dir": str(folder), "--store-file": str(folder / "store")}
+
+
+@pytest.mark.parametrize("option", places_in(Path()))
+def test_a_place_that_is_named_is_looked_at_also_where_nothing_is(option: str, tmp_path: Path) -> None:
+    done = testing.CliRunner().invoke(ipam, ["--no-cluster", option, places_in(tmp_path)[option]])
+    assert done.exit_code == 1 and f"{tmp_path}" in done.output and "does not exist" in done.output, done.output
+
+
+def test_a_machine_that_is_no_node_is_no_clean_bill_where_nothing_else_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ipam_node, "is_node", lambda places: False)
+    done = testing.CliRunner().invoke(ipam, ["--no-cluster"])
+    assert done.exit_code == 2 and "could not be checked: this machine does not seem to be one" in done.output
+
+
+def test_nothing_is_missed_in_the_cluster_of_up_which_has_its_programs_in_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [
+        note("daemons", "DaemonSet", "does not exist"),
+        problem("daemons", "d", "is wrong", ""),
+        note("pools", "p", "x"),
+    ]
+
+    async def judge(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:
+        return told
+
+    monkeypatch.setattr(ipam_command, "_judge", judge)
+    monkeypatch.setattr(cluster, "connection", lambda kubeconfig: config.ClientConfig(server="https://127.0.0.1:1"))
+    examined = ipam_command._cluster(str(tmp_path / "kubeconfig"), ipam_facts.Names())
+    assert asyncio.run(examined) == told
+    deployed.write_flags(tmp_path, [])
+    examined = ipam_command._cluster(str(tmp_path / "kubeconfig"), ipam_facts.Names())
+    assert asyncio.run(examined) == told[1:]

@@ -33,3 +33,9 @@ def test_unreadable_metrics_are_unknown_and_unasked_ones_a_note() -> None:
     assert [finding.level for finding in check_rates(ConnectionError("refused"), NOW)] == ["unknown"]
     assert [finding.level for finding in check_rates(None, NOW)] == ["note"]
     assert [finding.level for finding in check_rates("<html>", NOW)] == ["unknown"]
+
+
+def test_a_manager_without_metrics_is_not_asked_for_their_address() -> None:
+    (finding,) = check_rates(None, NOW, is_served=False)
+    assert (finding.level, finding.fix) == ("note", "")
+    assert "--secure-port=0" in finding.message

@@ -57,6 +57,8 @@ def test_the_files_that_the_doctor_names_exist_and_nothing_is_left_to_fill_in() 
         for place in re.findall(r"(?<![\w/])(?:deploy|manifests|docs)/[\w./-]+", text):
             assert list(CHECKOUT.glob(place.replace("/value", "/*").rstrip("."))), place
         assert not re.search(r"(?m)^(?!  )[^\n]*(?:kubectl|bedplate) [^#\n]*…", text), text
+        # A value of which only the kind is told.
+        assert not re.search(r"--[a-z-]+[ =](?:\w+://)?[A-Z]{4,}\b", text), text
 
 
 def test_a_shell_reads_every_remedy() -> None:

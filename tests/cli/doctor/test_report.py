@@ -32,6 +32,57 @@ def test_an_option_that_would_not_be_read_is_refused() -> None:
     assert (done.exit_code, "--kubeconfig, --output: give options behind ipam" in done.output) == (2, True), done.output
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--metrics-insecure", "--metrics-insecure needs --metrics-url"),
+        ("--metrics-token-file f", "--metrics-token-file needs --metrics-url"),
+        ("--metrics-ca-file f", "--metrics-ca-file needs --metrics-url"),
+        ("--cloud-provider ,", "--cloud-provider is required"),
+        ("--cloud-provider oxide,oxide", "a provider is given twice"),
+        ("--cloud-provider oxide --cloud-config oxide=", "oxide= has no file"),
+        ("--cloud-provider oxide --cloud-config a,b", "more than one file for one provider"),
+        ("--cloud-provider oxide,cloudlycke --cloud-config f", "with several providers write NAME=FILE"),
+        ("--cloud-provider oxide --cloud-config cloudlycke=f", "'cloudlycke' is not among --cloud-provider"),
+        ("--cloud-config f", "--cloud-config needs --cloud-provider"),
+        ("--service-account /", "'/' must be NAMESPACE/NAME"),
+        ("--service-account a/b/c", "'a/b/c' must be NAMESPACE/NAME"),
+        ("--service-account /a", "'/a' must be NAMESPACE/NAME"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_is_looked_at(words: str, told: str, folder: Path) -> None:
+    done = testing.CliRunner().invoke(doctor, words.split())
+    text = f"{done.output}{done.exception}"
+    assert told in text and "kubernetes-api" not in text, text
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (None, "→ pass --kubeconfig, or set KUBECONFIG"),
+        ("", "→ correct the kubeconfig, or pass another with --kubeconfig"),
+        ("- 1", "→ correct the kubeconfig, or pass another with --kubeconfig"),
+    ],
+)
+@pytest.mark.parametrize("command", ["", "ipam"])
+def test_what_to_do_about_the_kubeconfig_fits_what_was_given(
+    command: str, text: str | None, remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    words = command.split()
+    if text is not None:
+        (folder / "file").write_text(text)
+        words += ["--kubeconfig", "file"]
+    done = testing.CliRunner().invoke(doctor, words)
+    assert (done.exit_code, remedy in done.output) == (2, True), done.output
+
+
+def test_what_to_do_about_a_wrong_configuration_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    done = testing.CliRunner().invoke(doctor, ["--cloud-provider", "nowhere"])
+    assert (done.exit_code, done.output.count("takes one or several of")) == (1, 1), done.output
+
+
 def test_commands_about_the_cluster_of_the_environment_stay_as_they_are(folder: Path) -> None:
     assert told(FIX) == FIX
 

@@ -223,6 +223,37 @@ async def test_addresses_do_not_wait_long_for_a_watch_that_is_behind() -> None:
         assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
 
 
+async def test_no_worker_waits_until_the_watch_shows_a_write() -> None:
+    site = Site()
+    site.cloud.add("n2")
+    async with site.managed(NodeOptions(concurrent_node_syncs=1)):
+        for name in ("n1", "n2"):
+            site.nodes.put(name, spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(0.1)
+        assert [(name, kind) for kind, name, _ in site.nodes.writes] == [("n1", ""), ("n2", "")]
+
+
+async def test_addresses_go_before_nodes_that_wait_for_a_worker() -> None:
+    site = Site()
+    async with site.managed(NodeOptions(concurrent_node_syncs=1)):
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(0.1)
+        site.nodes.is_stale = False
+        site.cloud.hold.clear()
+        for name in ("n2", "n3"):
+            site.cloud.add(name)
+            site.nodes.put(name, spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(0)
+        site.nodes.catch_up()
+        site.cloud.hold.set()
+        await site.time.advance(0)
+    writes = [(name, kind) for kind, name, _ in site.nodes.writes]
+    assert writes.index(("n1", "status")) < writes.index(("n3", ""))
+    assert sorted(writes) == [(name, kind) for name in ("n1", "n2", "n3") for kind in ("", "status")]
+
+
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
 async def test_addresses_do_not_wait_for_a_node_that_is_gone(is_replaced: bool) -> None:
     site = Site()

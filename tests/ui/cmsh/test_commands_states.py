@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.ui.transcripts.driving import Desk
 
-from bedplate.api.headapi import Result
+from bedplate.api.headapi import Result, System
 from bedplate.core.clock import ManualClock
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.health import Health
@@ -126,14 +126,35 @@ async def test_events_are_the_latest_notices_oldest_first(watching: Desk) -> Non
     assert watching.shell.desk.shows_events
 
 
+async def test_what_devices_say_of_their_machines_is_shown(watching: Desk, opened: datafolder.Opened) -> None:
+    health = await opened.health()
+    machine = System(id="debian", version="12", packages="apt", memory=3 * 2**29, cores=2, reboot=True)
+    await health.record("node001", system=machine, version="0.8.0")
+    table = await watching.table("device use node001; sysinfo")
+    assert table.headers == ["Parameter", "Value"]
+    assert table.rows == [
+        ["Hostname", "node001"],
+        ["Distribution", "debian 12"],
+        ["Package manager", "apt"],
+        ["Number of cores", "2"],
+        ["Memory", "1.5 GiB"],
+        ["Agent", "0.8.0"],
+        ["Reboot required", "yes"],
+    ]
+    assert (await watching.do("sysinfo | grep Memory")).split() == ["Memory", "1.5", "GiB"]
+    said = await watching.type("/; device sysinfo node00[1-3]")
+    assert "node002,node003: no agent has told" in said.err and "Distribution" in said.out
+    assert "device mode" in (await watching.fails("category; sysinfo")).err
+
+
 async def test_item_162_monitoring_data_is_dumped_with_its_times(watching: Desk, opened: datafolder.Opened) -> None:
     table = await watching.table("device use node002; dumpmonitoringdata -1h now Docker")
     assert table.headers == ["Timestamp", "Value", "Info"]
-    assert [row[1:] for row in table.rows] == [["1.5", ""], ["FAIL", "the daemon does not answer"]]
+    assert [row[1:] for row in table.rows] == [["PASS", ""], ["FAIL", "the daemon does not answer"]]
     assert all(re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", row[0]) for row in table.rows)
     assert (await watching.table("dumpmonitoringdata -2h -1h Docker")).rows == []
     (first, _) = json.loads(await watching.do("dumpmonitoringdata -d {} 2020/01/01 now Docker"))
-    assert first["Timestamp"].endswith("Z") and first["Value"] == 1.5
+    assert first["Timestamp"].endswith("Z") and first["Value"] == "PASS"
     await watching.do("/")
     assert len((await watching.table("device dumpmonitoringdata -n node00[1-2] -1d now Docker")).rows) == 3
     assert "nothing" in (await watching.fails("device dumpmonitoringdata -n node001 -1h now nothing")).err

@@ -108,6 +108,17 @@ def test_without_any_word_the_user_is_told_what_to_say(
     assert "--url" in found.value.hint
 
 
+def test_in_the_folder_of_up_the_user_is_told_where_its_head_is(
+    home: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usersettings, "DEFAULT_DATA", tmp_path / "nothing")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".bedplate/head").mkdir(parents=True)
+    with pytest.raises(errors.Invalid) as found:
+        choose(Flags(), {}, home)
+    assert found.value.hint.startswith("--data .bedplate/head is that of `bedplate up` in this folder")
+
+
 def test_the_usual_folder_is_used_when_it_is_there(
     home: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiohttp
+import jsonschema_rs
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
 
@@ -22,6 +29,7 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.session import Edit
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.document import document
+from bedplate.ui.rest.operations import Parameter
 
 SMALL = "network|user|healthcheck|softwareimage|etcd"
 DEADLINE_S = 900
@@ -58,6 +66,63 @@ def test_every_field_of_every_entity_is_in_the_document() -> None:
     docker = schemas["TypeDockerHostRole"]["properties"]["values"]["properties"]
     assert docker["log_level"]["enum"] == ["fatal", "error", "warn", "info", "debug"]
     assert (docker["mtu"]["minimum"], docker["mtu"]["maximum"], docker["mtu"]["default"]) == (0, 65535, 0)
+
+
+CONTROLS = [*map(chr, range(0x20)), "\x7f", "\x85", "\xa0", "\u2028", "\u202e", "\ufeff"]
+
+
+def agree(schema: dict[str, Any], takes: Callable[[str], bool]) -> None:
+    """Texts that follow the schema, with a control character before, in and behind them: taken if they still do."""
+    validator = jsonschema_rs.Draft202012Validator(schema)
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.from_regex(schema["pattern"]), st.integers(0, 14))
+    def check(text: str, place: int) -> None:
+        for letter in ("", *CONTROLS):
+            for spoilt in (letter + text, text[:place] + letter + text[place:], text + letter):
+                assert validator.is_valid(spoilt) == takes(spoilt), (schema, spoilt)
+
+    check()
+
+
+def test_the_document_and_the_head_agree_about_control_characters_in_addresses() -> None:
+    def takes(parameter: Parameter, text: str) -> bool:
+        try:
+            parameter.parse(text)
+        except ValueError:
+            return False
+        return True
+
+    parameters = {repr(entry): entry for operation in OPERATIONS for entry in operation.parameters}
+    patterned = [entry for entry in parameters.values() if "pattern" in entry.schema()]
+    assert len(patterned) > 10
+    for parameter in patterned:
+        agree(parameter.schema(), functools.partial(takes, parameter))
+
+
+def patterns(data: object) -> Iterator[str]:
+    if isinstance(data, dict):
+        yield from [data["pattern"]] if isinstance(data.get("pattern"), str) else []
+    for part in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from patterns(part)
+
+
+def is_found(pattern: str, text: str) -> bool:
+    return re.search(pattern, text) is not None
+
+
+def test_the_document_and_the_head_agree_about_control_characters_in_bodies() -> None:
+    """The fields of objects are those of `test_json_schemas`; all others are matched by msgspec, which searches."""
+    schemas = document(SCHEMA)["components"]["schemas"]
+    objects = {
+        f"{mode.label.replace(' ', '')}{part}" for mode in SCHEMA.modes.values() for part in ("", "Write", "New")
+    }
+    apart = {*objects, "Edit"}
+    bodies = {name: schema for name, schema in schemas.items() if not name.startswith("Type") and name not in apart}
+    assert "ReportRequest" in bodies
+    for pattern in set(patterns(bodies)):
+        assert not re.search(r"\\[dsw]", pattern), f"{pattern} means other letters to Python than to readers"
+        agree({"type": "string", "pattern": pattern}, functools.partial(is_found, pattern))
 
 
 async def test_the_document_is_served_to_everybody(server: Served) -> None:

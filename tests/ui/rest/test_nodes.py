@@ -243,3 +243,14 @@ async def test_a_removed_node_is_forgotten(client: HeadClient, server: Served) -
             await asyncio.sleep(0.02)
         while await server.health.history("node007"):
             await asyncio.sleep(0.02)
+
+
+async def test_a_node_says_what_its_machine_is_and_everything_else_of_it_is_refused(server: Served) -> None:
+    system = headapi.System(id="rocky", version="9.4", packages="yum", memory=2**34, cores=8, reboot=True)
+    async with server.client("node001") as node, server.client() as client:
+        await node.report("node001", system=system)
+        (state,) = await client.nodes(["node001"])
+        assert state.system == system
+        for wrong in ({"id": "Rocky Linux"}, {"version": "9\n"}, {"memory": -1}, {"packages": "pip"}):
+            with pytest.raises(errors.Invalid):
+                await node.report("node001", system=headapi.System(**wrong))  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ async def test_answers_are_checked_with_the_messages_of_the_tool(http: aiohttp.C
     code, form = await ask(http, "POST", "setup-form", data=MINIMAL, headers=YAML)
     assert (code, form["problems"], form["cluster"]) == (200, [], "default")
     code, form = await ask(http, "POST", "setup-form", data=MINIMAL.replace("node001", "node009"), headers=YAML)
-    assert form["problems"] == [{"path": "kubernetes.nodes.masters.nodes", "text": "there is no node 'node009'"}]
+    assert form["problems"] == [{"path": "kubernetes.nodes.masters.nodes", "text": "node 'node009' not found"}]
     code, problem = await ask(http, "POST", "setup-form", data="kubernetes: {nam: x}", headers=YAML)
     assert code == 409 and "kubernetes.nam (line 1): unknown key; did you mean name?" in problem["problems"]
     for nonsense in ("[", "", "- 1", "\0", "{{"):
@@ -90,7 +90,7 @@ async def test_a_run_is_started_followed_and_kept_from_a_second_one(http: aiohtt
 
 async def test_answers_that_do_not_fit_start_nothing(http: aiohttp.ClientSession, fake: Fake) -> None:
     code, problem = await ask(http, "POST", "setups", data=MINIMAL.replace("node001", "node009"), headers=YAML)
-    assert code == 409 and "there is no node 'node009'" in problem["problems"][0]
+    assert code == 409 and "node 'node009' not found" in problem["problems"][0]
     assert runs.clusters(fake.state) == []
 
 

@@ -88,6 +88,22 @@ async def test_the_summary_shows_the_answers_and_gives_the_file(place: Place, fa
     assert page.form(FORM).fields["a.kubernetes.name"] == "first" and MASTERS in page.form(FORM).fields
 
 
+async def test_a_password_is_stars_in_the_summary_and_whole_in_the_file(place: Place, fake: Fake) -> None:
+    reader = await place.reader()
+    # The file folds a long one with blanks.
+    password = "hunter2 long" + " hunter2: pass phrase" * 10
+    mirror = {"url": "https://mirror", "username": "robot", "password": password}
+    page = await summary(reader, **{f"a__kubernetes__registry_mirror__{key}": text for key, text in mirror.items()})
+    assert page.status == 200 and "password: '********'" in page.text
+    assert "hunter2" not in page.text and "pass phrase" not in page.text
+    page = await reader.submit(FORM, then="save")
+    assert document.load(page.html).values["kubernetes"]["registry_mirror"] == {**mirror, "fallback": True}
+    page = await summary(reader, **{f"a__kubernetes__registry_mirror__{key}": text for key, text in mirror.items()})
+    page = await reader.submit(FORM, then="edit")
+    assert 'type="password"' in page.html
+    assert page.form(FORM).fields["a.kubernetes.registry_mirror.password"] == password
+
+
 async def test_a_run_is_shown_with_stages_lines_and_who_started_it(place: Place, fake: Fake) -> None:
     reader = await place.reader()
     fake.will("hold")
@@ -228,7 +244,7 @@ async def test_the_script_gets_problems_and_values_as_data(place: Place, fake: F
     async with reader.client.post("/setup/check", data=sent) as response:
         answer = await response.json()
         assert response.headers["Cache-Control"] == "no-store"
-    assert answer[MASTERS]["problem"] == "there is no node 'node999'"
+    assert answer[MASTERS]["problem"] == "node 'node999' not found"
     assert answer["a.kubernetes.cni_manifest"]["asked"] is True
 
 

@@ -20,6 +20,7 @@ from bedplate.cli.can import podsecurity
 from bedplate.cli.can.objects import Objects
 from bedplate.core import errors
 from bedplate.operators.permissions import decision, volumes
+from bedplate.operators.permissions import objects as permission_objects
 from bedplate.operators.permissions.refusals import Refusal
 from bedplate.operators.permissions.rules import NamespaceRules
 
@@ -93,7 +94,7 @@ def may_run(user: User, obj: RawObject, objects: Objects, namespace: str = "", p
         return Answer(user.name, kind, name, place, (_no_right(user, place, resource, objects),))
     reasons, result = [*_namespace(place, objects)], pod
     if not reasons:
-        admitted = decision.decide(rules_of(place, objects), pod, claims=_claims(place, objects))
+        admitted = decision.decide(rules_of(place, objects), pod, claims=_claims(place, pod, objects))
         result = admitted.pod
         reasons = [*_admission(place, result, objects), *admitted.refusals]
     return Answer(user.name, kind, name, place, tuple(reasons), verdict.reason, result)
@@ -146,7 +147,8 @@ def _namespace(name: str, objects: Objects) -> Iterator[Refusal]:
 
 
 def rules_of(namespace: str, objects: Objects) -> NamespaceRules:
-    """The rules that hold for the pods of a namespace: what it carries, else what the permission objects say."""
+    """The rules that hold for the pods of a namespace: what it carries, else what the permission objects say of which
+    something can be made."""
     obj = objects.find("namespaces", namespace)
     carried = NamespaceRules.of_namespace(obj or {})
     if carried.is_restricted or permissions.is_protected(namespace):
@@ -156,22 +158,26 @@ def rules_of(namespace: str, objects: Objects) -> NamespaceRules:
         for each in objects.of(permissions.USERS.plural)
         if _mapping(each.get("spec")).get("namespace") == namespace
     ]
-    return NamespaceRules.of(users)
+    return NamespaceRules.of(user for user in users if not permission_objects.problems(user))
 
 
-def _claims(namespace: str, objects: Objects) -> dict[str, volumes.Claim]:
-    """What the claims of the namespace lead to."""
-    claims = {}
-    for raw in objects.of("persistentvolumeclaims", namespace):
-        claim = msgspec.convert(raw, permissions.PersistentVolumeClaim)
+def _claims(namespace: str, pod: Mapping[str, Any], objects: Objects) -> Mapping[str, volumes.Claim]:
+    """What the claims of a pod lead to."""
+
+    def find(name: str) -> permissions.PersistentVolumeClaim | None:
+        claim = objects.find("persistentvolumeclaims", name, namespace)
+        return msgspec.convert(claim, permissions.PersistentVolumeClaim) if claim is not None else None
+
+    def lead(claim: permissions.PersistentVolumeClaim) -> volumes.Claim:
         class_ = objects.find("storageclasses", claim.spec.storage_class_name or "")
         volume = objects.find("persistentvolumes", claim.spec.volume_name)
-        claims[claim.name] = volumes.claim_of(
+        return volumes.claim_of(
             claim.spec.volume_name,
             msgspec.convert(class_, permissions.StorageClass) if class_ is not None else None,
             msgspec.convert(volume, permissions.PersistentVolume) if volume is not None else None,
         )
-    return claims
+
+    return volumes.claims_of(pod, find, lead)
 
 
 def _admission(namespace: str, pod: Mapping[str, Any], objects: Objects) -> Iterator[Refusal]:
@@ -182,8 +188,31 @@ def _admission(namespace: str, pod: Mapping[str, Any], objects: Objects) -> Iter
     if accounts and objects.find("serviceaccounts", account, namespace) is None:
         message = f"the ServiceAccount {account!r} does not exist in the namespace {namespace}"
         yield Refusal("serviceaccount", "spec.serviceAccountName", message, "create it, or remove the field")
-    priority, classes = spec.get("priorityClassName"), objects.of("priorityclasses")
-    if priority and classes and objects.find("priorityclasses", str(priority)) is None:
-        message = f"there is no PriorityClass {priority!r}"
-        yield Refusal("priority", "spec.priorityClassName", message, "choose another class or none")
+    yield from _priority(spec, objects)
+    yield from _runtime(spec, objects)
     yield from podsecurity.findings(objects.find("namespaces", namespace) or {}, pod)
+
+
+def _priority(spec: Mapping[str, Any], objects: Objects) -> Iterator[Refusal]:
+    """What a pod says of its priority must be what its class says. Every cluster has classes: none means not known."""
+    name, classes = spec.get("priorityClassName"), objects.of("priorityclasses")
+    if not classes:
+        return
+    default = next((each for each in classes if each.get("globalDefault") is True), {})
+    chosen = objects.find("priorityclasses", str(name)) if name else default
+    if chosen is None:
+        message = f"there is no PriorityClass {name!r}"
+        yield Refusal("priority", "spec.priorityClassName", message, "choose another class or none")
+        return
+    policy = chosen.get("preemptionPolicy") or "PreemptLowerPriority"
+    for field, value in (("priority", chosen.get("value", 0)), ("preemptionPolicy", policy)):
+        if spec.get(field) is not None and spec[field] != value:
+            message = f"{spec[field]!r} is not what the PriorityClass says, which is {value!r}"
+            yield Refusal("priority", f"spec.{field}", message, "remove it and choose a spec.priorityClassName")
+
+
+def _runtime(spec: Mapping[str, Any], objects: Objects) -> Iterator[Refusal]:
+    name = spec.get("runtimeClassName")
+    if name and objects.has("runtimeclasses") and objects.find("runtimeclasses", str(name)) is None:
+        message = f"there is no RuntimeClass {name!r}"
+        yield Refusal("runtimeclass", "spec.runtimeClassName", message, "choose another class or none")

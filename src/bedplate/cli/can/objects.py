@@ -21,6 +21,7 @@ from bedplate.kube import Client
 __all__ = ["KINDS", "Objects", "documents", "from_cluster", "from_text"]
 
 PRIORITY_CLASSES = custom("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+RUNTIME_CLASSES = custom("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 KINDS: tuple[ResourceRef[RawObject], ...] = tuple(
     ref.raw()
     for ref in (
@@ -35,6 +36,7 @@ KINDS: tuple[ResourceRef[RawObject], ...] = tuple(
         permissions.PERSISTENT_VOLUMES,
         permissions.STORAGE_CLASSES,
         PRIORITY_CLASSES,
+        RUNTIME_CLASSES,
     )
 )
 _BY_KIND = {(ref.group, ref.kind): ref.plural for ref in KINDS}
@@ -51,6 +53,10 @@ class Objects(msgspec.Struct, frozen=True):
         if namespace is None:
             return every
         return tuple(obj for obj in every if obj["metadata"].get("namespace") == namespace)
+
+    def has(self, plural: str) -> bool:
+        """Whether it is known which objects of a kind there are, be it none."""
+        return plural in self.by_plural
 
     def find(self, plural: str, name: str, namespace: str | None = None) -> RawObject | None:
         """One object, or None."""

@@ -6,13 +6,12 @@ In: `ClusterFacts`. Out: findings, a good one too, so that people see what was l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
-from bedplate.api import coordination
 from bedplate.cli.doctor.facts import ClusterFacts, subjects_of
 from bedplate.cli.doctor.reading import Permission
 from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
+from bedplate.cloud.manager import deployed
 
 __all__ = ["check_cluster"]
 
@@ -139,7 +138,7 @@ def _lease(facts: ClusterFacts) -> Iterator[Finding]:
         yield problem("leader", about, "has no holder: no manager runs", fix)
         return
     age = facts.now - spec.renew_time if spec.renew_time is not None else None
-    if not _is_held(facts.lease, facts.now):
+    if not deployed.is_held(facts.lease, facts.now):
         ago = "never" if age is None else f"{age.total_seconds():.0f} s ago"
         text = f"{spec.holder_identity} renewed it {ago}; it is valid for {spec.lease_duration_seconds or 15} s"
         yield problem("leader", about, f"has expired: {text}", fix)
@@ -149,17 +148,9 @@ def _lease(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _without_lease(facts: ClusterFacts, about: str, fix: str) -> Finding:
     """Nobody holds the Lease of this name; somebody may hold another."""
-    fresh = [lease for lease in facts.leases if _is_held(lease, facts.now)]
+    fresh = [lease for lease in facts.leases if deployed.is_held(lease, facts.now)]
     if not fresh:
         return problem("leader", about, "does not exist: no manager has led under this name", fix)
-    leaders = ", ".join(f"{lease.spec.holder_identity} leads with Lease {lease.name}" for lease in fresh)
-    text = f"does not exist; {leaders}"
+    text = f"does not exist; {deployed.leaders(fresh)}"
     fix = f"if that is this manager, add --lease-name={fresh[0].name}"
     return (problem if facts.names.is_lease_given else note)("leader", about, text, fix)
-
-
-def _is_held(lease: coordination.Lease, now: datetime) -> bool:
-    spec = lease.spec
-    if not spec.holder_identity or spec.renew_time is None:
-        return False
-    return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds or 15)

@@ -78,6 +78,7 @@ class Options:
     environ: Mapping[str, str] = dataclasses.field(repr=False)
     flags: str
     """What `bedplate ccm explain` needs to see the same."""
+    serves_metrics: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class Request:
 
     providers: tuple[str, ...]
     configs: str
+    files: Mapping[str, Path | None]
+    """What `configs` says of each provider."""
     kubeconfig: str
     given: Given
     metrics: MetricsAddress
@@ -187,16 +190,23 @@ def doctor(
         return
     if cloud_config and not cloud_provider:
         raise click.UsageError("--cloud-config needs --cloud-provider.", ctx)
-    if service_account and "/" not in service_account:
-        service_account = f"kube-system/{service_account}"
+    if not metrics_url:
+        for name, value in (
+            ("token-file", metrics_token_file),
+            ("ca-file", metrics_ca_file),
+            ("insecure", metrics_insecure),
+        ):
+            if value:
+                raise click.UsageError(f"--metrics-{name} needs --metrics-url.", ctx)
+    files = _files(cloud_provider, cloud_config) if cloud_provider else {}
     request = Request(
-        tuple(name.strip() for name in cloud_provider.split(",") if name.strip()),
+        tuple(files),
         cloud_config,
+        files,
         kubeconfig,
-        Given(service_account, cluster_role, lease_name),
+        Given(_account(service_account), cluster_role, lease_name),
         MetricsAddress(metrics_url, _token(metrics_token_file), metrics_ca_file, metrics_insecure),
     )
-    _configs(cloud_config, request.providers)
     findings = report.pasteable(asyncio.run(_examine(request)), kubeconfig)
     report.show(findings, output)
     raise SystemExit(report.exit_code(findings))
@@ -206,18 +216,24 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
     return ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
 
 
-def _configs(text: str, providers: Sequence[str]) -> dict[str, Path | None]:
-    if not text:
-        return {}
-    if "=" not in text:
-        if len(providers) != 1:
-            raise errors.Invalid("--cloud-config must name the provider of each file: NAME=FILE,NAME=FILE")
-        return {providers[0]: Path(text)}
-    pairs = [part.partition("=") for part in text.split(",")]
-    strangers = [name for name, _, _ in pairs if name not in providers]
-    if strangers:
-        raise errors.Invalid(f"--cloud-config names {', '.join(strangers)}, which --cloud-provider does not")
-    return {name: Path(file) for name, _, file in pairs}
+def _files(providers: str, configs: str) -> dict[str, Path | None]:
+    """The providers in their order, each with its file: as the manager reads the two flags."""
+    names = [name for name in map(str.strip, providers.split(",")) if name]
+    # A provider that does not exist is a finding, with those that do.
+    chosen, problems = selection.choose_clouds(
+        names, configs.split(",") if configs else (), {*registry.names(), *names}
+    )
+    if problems:
+        raise errors.Invalid("these options do not fit together", problems=problems)
+    return {cloud.name: cloud.config for cloud in chosen}
+
+
+def _account(text: str) -> str:
+    """NAMESPACE/NAME of an account that may be given by its name alone."""
+    namespace, _, name = text.rpartition("/")
+    if text and (not name or "/" in namespace or text.startswith("/")):
+        raise errors.Invalid(f"--service-account {text!r} must be NAMESPACE/NAME")
+    return f"{namespace or 'kube-system'}/{name}" if text else ""
 
 
 def _token(file: Path | None) -> str:
@@ -231,8 +247,8 @@ async def _examine(request: Request) -> list[Finding]:
     try:
         settings = cluster.connection(request.kubeconfig).with_user_agent("bedplate-doctor")
     except errors.BedplateError as err:
-        findings = [unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig")]
-        providers, more = _providers(request.providers, _configs(request.configs, request.providers), os.environ)
+        findings = [unknown("kubernetes-api", "kubeconfig", err, report.remedy(err))]
+        providers, more = _providers(request.providers, request.files, os.environ)
         return [*more, *findings, *await _ask_clouds(providers, ())]
     async with Client(settings.with_rate(-1, 1)) as client:
         managers = await _managers(client, request)
@@ -245,15 +261,18 @@ async def _examine(request: Request) -> list[Finding]:
             findings = []
             for manager in managers:
                 findings += await _examine_running(client, request, settings, manager, is_only=len(managers) == 1)
+        leader = await deployed.leaders_seen(client) if managers == [] else ""
     if request.providers or isinstance(managers, Exception):
         return findings
     is_of_up = any(not manager.namespace for manager in managers)
     pools = await ipam_command.examine_if_installed(settings, ipam_facts.Names(), is_deployed=not is_of_up)
     if not managers:
         text = "no Deployment, DaemonSet or static pod of this cluster runs a cloud controller manager"
+        text += f", but {leader}, from elsewhere" if leader else ""
         fix = "bedplate doctor --cloud-provider nvidia-bmm   # or oxide, cloudlycke: one that runs elsewhere"
         # One program is enough to be well; nothing at all is most likely the wrong cluster.
-        findings = [note("manager", "cluster", text, fix)] if pools else [unknown("manager", "cluster", text, fix)]
+        is_well = bool(pools) and not leader
+        findings = [(note if is_well else unknown)("manager", "cluster", text, fix)]
     return list(dict.fromkeys(findings + pools))
 
 
@@ -275,7 +294,7 @@ def _as_given(request: Request, settings: config.ClientConfig, manager: deployed
     providers = request.providers
     return Options(
         providers,
-        _configs(request.configs, providers),
+        request.files,
         settings,
         request.given.names(providers[0], manager),
         os.environ,
@@ -299,6 +318,7 @@ async def _examine_running(
                 request.given.names(manager.providers[0], manager),
                 {**environ, **os.environ},
                 request.flags(request.providers if is_only else manager.providers),
+                serves_metrics=bool(manager.options.secure_serving.secure_port),
             )
             return findings + await _examine_manager(options, request.metrics)
     except errors.BedplateError as err:
@@ -329,7 +349,8 @@ async def _examine_manager(options: Options, metrics: MetricsAddress) -> list[Fi
         findings += node_checks.check_nodes(nodes, Clouds(providers), time.now())
     findings += await _ask_clouds(providers, nodes)
     text = await _metrics(metrics) if metrics.url else None
-    return [_complete(finding, options.flags) for finding in findings + rates.check_rates(text, time.now())]
+    findings += rates.check_rates(text, time.now(), is_served=options.serves_metrics)
+    return [_complete(finding, options.flags) for finding in findings]
 
 
 def _complete(finding: Finding, flags: str) -> Finding:
@@ -353,7 +374,8 @@ def _providers(
             providers.append(registry.create(name, registry.Setting(configs.get(name), environ)))
         except errors.BedplateError as err:
             fix = err.hint or "correct the file of --cloud-config, or the environment"
-            findings.append(problem("configuration", name, errors.describe(err), fix))
+            text = errors.describe(err).removesuffix(f"\n  next: {err.hint}")
+            findings.append(problem("configuration", name, text, fix))
     return providers, findings
 
 

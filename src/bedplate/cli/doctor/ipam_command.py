@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from bedplate.api import resources
 from bedplate.cli import cluster, display
 from bedplate.cli.doctor import ipam_checks, ipam_facts, ipam_node, reading, report
 from bedplate.cloud.doctor import Finding, note, unknown
+from bedplate.cloud.manager import deployed
 from bedplate.core import clock, errors
 from bedplate.ipam.pools import IPPOOLS
 from bedplate.kube import Client, config
@@ -46,7 +49,9 @@ _OF_PODS = ("controller", "daemons", "rbac", "webhook")
 @click.option("--cni-bin-dir", type=click.Path(path_type=Path), default=_DEFAULT.bin_dir, show_default=True)
 @click.option("--store-file", type=click.Path(path_type=Path), default=_DEFAULT.store, show_default=True)
 @display.output_option
+@click.pass_context
 def ipam(
+    ctx: click.Context,
     kubeconfig: str,
     namespace: str,
     name_prefix: str,
@@ -64,6 +69,9 @@ def ipam(
     """
     places = ipam_node.Places(cni_conf_dir, cni_bin_dir, store_file)
     called = ipam_facts.Names(namespace, name_prefix)
+    # Who names a place of a node wants it looked at, also where nothing is there.
+    named = ("cni_conf_dir", "cni_bin_dir", "store_file")
+    on_node |= any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in named)
     findings = asyncio.run(_examine(kubeconfig if has_cluster else None, called, places, on_node=on_node))
     findings = report.pasteable(findings, kubeconfig, namespace)
     report.show(findings, output)
@@ -77,16 +85,31 @@ async def _examine(
     findings = await _cluster(kubeconfig, called) if kubeconfig is not None else []
     if on_node or ipam_node.is_node(places):
         return findings + await ipam_node.check_node(places)
-    text = "not checked: this machine does not seem to be one (no plugin, configuration or store)"
-    return [*findings, note("node", "this node", text, "bedplate doctor ipam   # as root on a node")]
+    text = "this machine does not seem to be one (no plugin, configuration or store)"
+    if kubeconfig is None:
+        return [unknown("node", "this node", text, "bedplate doctor ipam --no-cluster   # as root on a node")]
+    return [*findings, note("node", "this node", f"not checked: {text}", "bedplate doctor ipam   # as root on a node")]
 
 
 async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:
     try:
         settings = cluster.connection(kubeconfig).with_user_agent("bedplate-doctor")
     except errors.BedplateError as err:
-        return [unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig, or --no-cluster")]
-    return await _judge(settings, called)
+        fix = report.remedy(err)
+        fix += "" if isinstance(err, errors.Unavailable) else "; to leave the cluster out: --no-cluster"
+        return [unknown("kubernetes-api", "kubeconfig", err, fix)]
+    # `bedplate up` has controller and daemons in itself.
+    return _without_pods(await _judge(settings, called)) if _is_of_up(kubeconfig) else await _judge(settings, called)
+
+
+def _is_of_up(kubeconfig: str) -> bool:
+    file = deployed.kubeconfig_file(kubeconfig, cluster.environ())
+    return file is not None and (file.parent / deployed.FLAGS_FILE).is_file()
+
+
+def _without_pods(findings: Sequence[Finding]) -> list[Finding]:
+    """The same without remarks that nothing is deployed."""
+    return [finding for finding in findings if finding.level != "note" or finding.check not in _OF_PODS]
 
 
 async def examine_if_installed(
@@ -98,9 +121,7 @@ async def examine_if_installed(
     if definition is None:
         return []
     findings = await _judge(settings, called)
-    if is_deployed:
-        return findings
-    return [finding for finding in findings if finding.level != "note" or finding.check not in _OF_PODS]
+    return findings if is_deployed else _without_pods(findings)
 
 
 async def _judge(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:

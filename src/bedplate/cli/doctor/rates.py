@@ -42,11 +42,13 @@ async def read(url: str, token: str, ca_file: Path | None, *, is_insecure: bool)
         return ConnectionError(f"{url}: {str(err) or type(err).__name__}")
 
 
-def check_rates(text: str | Exception | None, now: datetime) -> list[Finding]:
-    """What the metrics say; None: no address was given."""
+def check_rates(text: str | Exception | None, now: datetime, *, is_served: bool = True) -> list[Finding]:
+    """What the metrics say; None: no address was given. `is_served`: the manager has an address for them."""
+    if text is None and not is_served:
+        return [note("request-rate", "manager", "not checked: it runs with --secure-port=0, without metrics")]
     if text is None:
-        hint = "--metrics-url https://HOST:10258/metrics --metrics-token-file FILE"
-        return [note("request-rate", "manager", "not checked: give the address of its metrics", hint)]
+        fix = "bedplate doctor --help   # --metrics-url, --metrics-token-file"
+        return [note("request-rate", "manager", "not checked: give the address of its metrics", fix)]
     if isinstance(text, Exception):
         return [
             unknown("request-rate", "manager", text, "check --metrics-url, --metrics-token-file, --metrics-ca-file")

@@ -15,8 +15,9 @@ import msgspec
 
 from bedplate.cli import cluster
 from bedplate.cloud.doctor import Finding
+from bedplate.core import errors
 
-__all__ = ["exit_code", "pasteable", "show"]
+__all__ = ["exit_code", "pasteable", "remedy", "show"]
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "WRONG", "unknown": "?"}
 _COLOURS = {"ok": "green", "note": "cyan", "problem": "red", "unknown": "yellow"}
@@ -38,6 +39,11 @@ def pasteable(findings: Sequence[Finding], kubeconfig: str, pools: str = "kube-s
         return _ASKS_THE_DOCTOR.sub(lambda match: f"{match[0]} {named}".rstrip(), text)
 
     return [dataclasses.replace(finding, fix=completed(finding.fix)) for finding in findings]
+
+
+def remedy(error: errors.BedplateError) -> str:
+    """What to do where no API server was found, or its kubeconfig is not one."""
+    return error.hint or "correct the kubeconfig, or pass another with --kubeconfig"
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

@@ -353,7 +353,7 @@ def _explain(what: str, land: Landscape) -> Explanation:
         if view.name == name and kind in ("", view.kind.lower()):
             explanations.append((f"{view.kind.lower()}/{name}", explain_pools.explain_pool(pool, view, land)))
     if not explanations:
-        hint = "bedplate ipam pools; kubectl get nodes"
+        hint = f"bedplate ipam pools; {'bedplate ' if cluster.is_of_up() else ''}kubectl get nodes"
         text = f"{what} is not an address, a node, or a pool in namespace {land.namespace}"
         raise errors.NotFound(text, hint=hint)
     if len(explanations) > 1:

@@ -19,7 +19,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from bedplate.api import core, names, resources
-from bedplate.cli import display
+from bedplate.cli import cluster, display
 from bedplate.core import clock, errors, logging
 from bedplate.program import stopping
 from bedplate.sim import fleet as fleets
@@ -45,6 +45,7 @@ __all__ = ["up"]
 _LOG = logging.get_logger("up")
 _NETWORK = ipaddress.IPv4Network("10.141.0.0/16")
 _LABELS_S, _CALM_LOOKS = 3.0, 8
+_ROOM_BYTES = 1 << 20
 
 EXAMPLES = """
 \b
@@ -95,7 +96,9 @@ def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is
         if logging.verbosity() == 0:
             # Log lines would write over the live view, and drown the few lines of the plain one.
             format_ = ctx.find_root().params.get("log_format", "text")
-            logging.configure(logging.LogOptions(format=format_), files.enter_context(_log_file(data)))
+            log = _log_file(data)
+            files.callback(_close, log)
+            logging.configure(logging.LogOptions(format=format_), log)
         stopping.run_until_stopped(_run(options))
 
 
@@ -107,6 +110,12 @@ def _log_file(data: Path) -> TextIO:
         raise errors.Invalid(f"{data} cannot be used as the data folder", hint="choose another with --data") from err
 
 
+def _close(log: TextIO) -> None:
+    """What is still buffered cannot be kept where the disk is full."""
+    with contextlib.suppress(OSError):
+        log.close()
+
+
 async def _run(options: Options) -> None:
     from bedplate.apiserver import server
 
@@ -114,7 +123,7 @@ async def _run(options: Options) -> None:
     kubeconfig = options.data.resolve() / "kubeconfig"
     settings = server.Options(data=options.data / "apiserver", port=_port(options), kubeconfig_out=kubeconfig)
     async with server.ApiServer(settings) as running:
-        (options.data / "port").write_text(running.url.rsplit(":", 1)[1])
+        (options.data / cluster.PORT_FILE).write_text(running.url.rsplit(":", 1)[1])
         lines = [f"API server ready after {time.monotonic() - started:.1f} s at {running.url}"]
         lines += ["", f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}", ""]
         click.echo("\n".join(lines))
@@ -126,7 +135,7 @@ async def _run(options: Options) -> None:
 
 def _port(options: Options) -> int:
     """The port asked for, else the last one if it is free, else any."""
-    remembered = options.data / "port"
+    remembered = options.data / cluster.PORT_FILE
     if options.port or not remembered.exists():
         return options.port
     try:
@@ -163,7 +172,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
         sites.write_config(cloud, config_file)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.manager.run())
-            tasks.create_task(_assemble(kubeconfig, config_file).run())
+            tasks.create_task(_manage(lambda: _assemble(kubeconfig, config_file), options.data))
             tasks.create_task(_assemble_ipam(kubeconfig).run())
             await fleet.kubelets.registered.wait()
             await _seen(fleet, options.nodes)
@@ -228,6 +237,23 @@ async def _labelled(fleet: fleets.Fleet) -> None:
         count = sum(ANNOTATION in node.metadata.annotations for node in fleet.nodes)
         seen, still = count, still + 1 if count == seen > 0 else 0
         await asyncio.sleep(0.05)
+
+
+async def _manage(assemble: Callable[[], Assembly], data: Path) -> None:
+    """Run the manager; start another one where it lost its Lease, as after Ctrl-Z and `fg`: nobody else leads here."""
+    from bedplate.runtime.leaderelection import LeadershipLost
+
+    while True:
+        try:
+            return await assemble().run()
+        except (LeadershipLost, BaseExceptionGroup) as err:
+            lost = errors.only(err) if isinstance(err, BaseExceptionGroup) else err
+            if not isinstance(lost, LeadershipLost):
+                raise
+            if shutil.disk_usage(data).free < _ROOM_BYTES:
+                hint = f"make room there, then start it again; {data} itself can be removed to start from nothing"
+                raise errors.Terminal(f"no space left for {data}", hint=hint) from err
+            _LOG.warning("up.manager_starts_again", error=str(lost))
 
 
 def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:

@@ -9,6 +9,7 @@ is decided in `node_plan`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -39,12 +40,32 @@ __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 COMPONENT = "cloud-node-controller"
 CONTESTED_RETRY_S = 60.0
 ECHO_TIMEOUT_S = 0.25
-"""How long the addresses wait at most for the watch to show the first write."""
+"""How long the second write, of the addresses, waits at most for the watch to show the first one."""
 log = logging.get_logger("cloud.node")
 
 
 class _Told(CloudError):
     """A failure that has its own Event."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """The second write of an initialisation: the addresses of a node."""
+
+    uid: str
+    written: core.Node
+    """As the first write left it."""
+    metadata: InstanceMetadata | None
+    """What the cloud said; None: the second write has failed, and the cloud is asked again."""
+    due_s: float
+    queue: Provider | None
+    """Of the two queues that may have the node, the one whose worker made the first write."""
+
+    def is_due(self, cached: core.Node, now_s: float) -> bool:
+        """Whether the watch has shown the first write, or it is too late to wait for that. Only when the watch has it,
+        does the API server's own cache: a second write before is computed from the old state, refused by etcd, and
+        computed again."""
+        return cached.metadata.uid == self.uid and (not is_uninitialized(cached) or now_s >= self.due_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +122,8 @@ class NodeController:
         self._registry = registry if registry is not None else CollectorRegistry()
         self._metrics = shared(self._registry, NodeMetrics)
         self._writer = NodeWriter(client, COMPONENT, self._time)
-        self._owing: dict[str, str] = {}
-        """Nodes (by name, with uid) that were initialised and still lack their addresses: the second write failed."""
+        self._owing: dict[str, _Owed] = {}
+        """Nodes, by name, that were initialised and still lack their addresses. No worker waits with them."""
         self._queues: list[WorkQueue[str]] = []
         """A refresh leaves the nodes alone that a worker of a queue is at."""
         self._told: set[tuple[str, str]] = set()
@@ -129,13 +150,17 @@ class NodeController:
             is_relevant = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
             return (change.key,) if is_relevant else ()
 
+        def awaited(change: Change[core.Node]) -> Iterable[str]:
+            return (change.key,) if self._owes(change.new, provider) else ()
+
         queue = Controller(
             f"Nodes{suffix}",
             partial(self._sync, provider=provider),
             workers=self._options.concurrent_node_syncs,
             time=self._time,
             registry=self._registry,
-        ).watches(self._nodes, keys)
+        ).watches(self._nodes, awaited, is_first=True)
+        queue.watches(self._nodes, keys)
         self._queues.append(queue.queue)
         period_s = self._options.node_status_update_frequency_s
         refresh = Refresh(f"node-refresh{suffix}", partial(self._refresh_all, provider, queue), period_s, self._time)
@@ -170,7 +195,15 @@ class NodeController:
         return any(len(queue) for queue in self._queues)
 
     def _is_in_work(self, name: str) -> bool:
-        return any(queue.is_processing(name) for queue in self._queues)
+        owed = self._owing.get(name)
+        return (owed is not None and owed.metadata is not None) or any(q.is_processing(name) for q in self._queues)
+
+    def _owes(self, node: core.Node | None, provider: Provider | None) -> bool:
+        """Whether this queue is to make the second write of a node now."""
+        owed = self._owing.get(node.name) if node is not None else None
+        if node is None or owed is None or owed.metadata is None or owed.queue is not provider:
+            return False
+        return owed.is_due(node, self._time.monotonic())
 
     # One node of a queue
 
@@ -179,7 +212,12 @@ class NodeController:
         if node is None or node.metadata.is_deleting:
             self._owing.pop(name, None)
             return None
-        if self._owing.get(name) == node.metadata.uid and not is_uninitialized(node):
+        owed = self._owing.get(name)
+        if owed is not None and owed.uid != node.metadata.uid:
+            del self._owing[name]
+        elif owed is not None and owed.metadata is not None:
+            return await self._settle(node, owed)
+        elif owed is not None and not is_uninitialized(node):
             await self._settle_addresses(node)
         if not self._is_of(node, provider):
             return None
@@ -202,6 +240,7 @@ class NodeController:
 
     async def _initialise(self, node: core.Node, provider: Provider | None) -> Result | None:
         metadata: InstanceMetadata | None
+        queue = provider
         if provider is not None:
             metadata = await self._ask(node, provider)
         elif (claimed := await self._claim(node)) is not None:
@@ -226,21 +265,24 @@ class NodeController:
         self._refusals.forget(node.metadata.uid)
         self._metrics.taint_removal.observe(self._age_s(written))
         log.info("node.initialised", node=node.name, provider=cloud, provider_id=written.spec.provider_id)
-        self._owing[node.name] = node.metadata.uid
-        await self._await_echo(written)
-        await self._publish(written, node_plan.refresh(written, metadata, reconciles_labels=False))
-        self._finish(written)
+        due_s = self._time.monotonic() + ECHO_TIMEOUT_S
+        owed = _Owed(node.metadata.uid, written, metadata, due_s, queue)
+        self._owing[node.name] = owed
+        cached = self._nodes.get(node.name)
+        if cached is None:
+            del self._owing[node.name]
+            return None
+        return await self._settle(cached, owed)
+
+    async def _settle(self, cached: core.Node, owed: _Owed) -> Result | None:
+        """The second write, if it is due; else a worker comes back when the watch or the time says so."""
+        now_s = self._time.monotonic()
+        if not owed.is_due(cached, now_s):
+            return Result(owed.due_s - now_s)
+        self._owing[cached.name] = dataclasses.replace(owed, metadata=None)
+        await self._publish(owed.written, node_plan.refresh(owed.written, owed.metadata, reconciles_labels=False))
+        self._finish(owed.written)
         return None
-
-    async def _await_echo(self, written: core.Node) -> None:
-        """Wait, but not for long, until the watch shows what was written. Only then does the API server's own cache
-        have it: a second write before that is computed from the old state, refused by etcd, and computed again."""
-        uid = written.metadata.uid
-
-        def is_there(cached: core.Node | None) -> bool:
-            return cached is None or cached.metadata.uid != uid or not is_uninitialized(cached)
-
-        await self._nodes.until(written.name, is_there, within_s=ECHO_TIMEOUT_S, time=self._time)
 
     async def _claim(self, node: core.Node) -> tuple[Provider, InstanceMetadata] | None:
         """The cloud of a node without a provider ID; None when several have it, which only an operator can resolve."""
@@ -301,7 +343,7 @@ class NodeController:
             self._event(node, events.WARNING, reason, f"{why}; {node_refusals.remedy(node, reason)}")
 
     async def _settle_addresses(self, node: core.Node) -> None:
-        """The second write of an initialisation, which failed before."""
+        """The second write once more, after it failed."""
         place = self._clouds.place(node)
         if isinstance(place, Owned) and (metadata := await self._ask(node, place.provider)) is not None:
             await self._publish(node, node_plan.refresh(node, metadata, reconciles_labels=False))

@@ -174,7 +174,7 @@ def _deletion(
         return Deletion(route, f"node {route.target_node} no longer needs it, or needs another")
     if judges is not None and route.target_node not in judges:
         return f"route {route.name} leads to {route.target_node}, perhaps a node outside --node-selector: left alone"
-    return Deletion(route, f"there is no node {route.target_node}")
+    return Deletion(route, f"node {route.target_node} not found")
 
 
 def is_responsible(route: Route, cluster_cidrs: Iterable[Network]) -> bool:

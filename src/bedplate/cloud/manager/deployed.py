@@ -13,17 +13,30 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bedplate.api import names, resources
+from bedplate.api import coordination, names, resources
 from bedplate.cloud import registry
 from bedplate.cloud.manager import options as reading
 from bedplate.cloud.manager.options import Options
 from bedplate.core import errors
 from bedplate.kube.client import Client
 
-__all__ = ["FLAGS_FILE", "Manager", "choose", "find", "kubeconfig_file", "of_workload", "taken_over", "write_flags"]
+__all__ = [
+    "FLAGS_FILE",
+    "Manager",
+    "choose",
+    "find",
+    "is_held",
+    "kubeconfig_file",
+    "leaders",
+    "leaders_seen",
+    "of_workload",
+    "taken_over",
+    "write_flags",
+]
 
 FLAGS_FILE = "manager.flags"
 PROGRAM = "-cloud-controller-manager"
@@ -74,6 +87,28 @@ async def find(client: Client, kubeconfig: Path | None) -> list[Manager]:
         if not any(owner.get("kind") in RUNNING_POD_OWNERS for owner in metadata.get("ownerReferences") or ()):
             managers += of_workload("Pod", metadata, pod.get("spec") or {})
     return managers
+
+
+async def leaders_seen(client: Client) -> str:
+    """Who leads with a Lease that looks like a manager's, wherever it runs; empty when nobody is seen to."""
+    try:
+        leases = (await client.list(resources.LEASES, names.NAMESPACE_SYSTEM)).items
+    except errors.BedplateError:
+        return ""
+    return leaders(lease for lease in leases if PROGRAM.strip("-") in lease.name and is_held(lease, datetime.now(UTC)))
+
+
+def leaders(leases: Iterable[coordination.Lease]) -> str:
+    """Who holds these Leases."""
+    return ", ".join(f"{lease.spec.holder_identity} leads with Lease {lease.name}" for lease in leases)
+
+
+def is_held(lease: coordination.Lease, now: datetime) -> bool:
+    """Whether its holder has renewed it in time."""
+    spec = lease.spec
+    if not spec.holder_identity or spec.renew_time is None:
+        return False
+    return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds or 15)
 
 
 def of_workload(kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Manager]:

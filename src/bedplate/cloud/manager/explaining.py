@@ -97,7 +97,9 @@ async def _manager(client: Client, options: Options, environ: Mapping[str, str])
             raise
         return None
     if manager is None and not providers:
-        problems = ["--cloud-provider is required: no Deployment, DaemonSet or static pod here runs a manager"]
+        text = "--cloud-provider is required: no Deployment, DaemonSet or static pod here runs a manager"
+        leader = await deployed.leaders_seen(client)
+        problems = [f"{text}, but {leader}, from elsewhere" if leader else text]
         raise errors.Invalid(_CANNOT, problems=problems, hint="give the flags of the manager that works for it")
     return manager
 

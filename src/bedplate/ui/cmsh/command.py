@@ -20,7 +20,7 @@ __all__ = [
     "COMMANDS",
     "DELIMITER",
     "FAILED",
-    "NODE_COMMANDS",
+    "LEFT_OUT",
     "OK",
     "USAGE",
     "VERBOSE",
@@ -29,22 +29,24 @@ __all__ = [
     "Option",
     "Where",
     "command",
-    "needs_agents",
+    "is_left_out",
     "whole",
     "worst",
 ]
 
 OK, FAILED, USAGE = 0, 1, 2
 
-NODE_COMMANDS = ("sysinfo", "nodeoverview", "capi")
-"""Commands that ask a node; they come with the agents."""
+LEFT_OUT = {
+    "nodeoverview": ("agents do not report what goes through their interfaces", "sysinfo shows what they report"),
+    "capi": ("Cluster API is not part of this release", "help lists the commands"),
+}
+"""Commands of the manual that there are not, why, and what to do instead."""
 
 
-def needs_agents(word: str) -> errors.BedplateError:
+def is_left_out(word: str) -> errors.BedplateError:
     """What somebody is told who asks for one of them."""
-    return errors.Unavailable(
-        f"{word} needs node agents, which this head does not have yet", hint="help lists the available commands"
-    )
+    why, hint = LEFT_OUT[word]
+    return errors.Unavailable(f"there is no command {word}: {why}", hint=hint)
 
 
 Run = Callable[["Desk", "Arguments"], Awaitable[int | None]]

@@ -18,7 +18,7 @@ from bedplate.head import Path, Session
 from bedplate.head.schema.entity import Entity, Submode
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language
-from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, Command, needs_agents, worst
+from bedplate.ui.cmsh.command import FAILED, LEFT_OUT, OK, USAGE, Command, is_left_out, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.commands.session import typed_again
 from bedplate.ui.cmsh.completion import Completion
@@ -26,7 +26,7 @@ from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.machine import Host, put_file
 
-__all__ = ["NODE_COMMANDS", "Completion", "Shell", "worst"]
+__all__ = ["LEFT_OUT", "Completion", "Shell", "worst"]
 
 Write = Callable[[str], None]
 """Takes text as it is to appear, line ends included."""
@@ -279,8 +279,8 @@ class Shell:
     def _unknown(self, word: str, reason: str) -> errors.BedplateError:
         if reason:
             return Usage(f"{word} cannot be used here: {reason}", hint=f"help {word} shows how")
-        if word.lower() in NODE_COMMANDS:
-            return needs_agents(word)
+        if word.lower() in LEFT_OUT:
+            return is_left_out(word.lower())
         return errors.NotFound(
             f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word)
         )

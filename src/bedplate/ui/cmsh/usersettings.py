@@ -17,10 +17,13 @@ import msgspec
 
 from bedplate.core import errors
 
-__all__ = ["DEFAULT_DATA", "Flags", "Identity", "Target", "choose", "history_file"]
+__all__ = ["DEFAULT_DATA", "OF_UP", "Flags", "Identity", "Target", "choose", "history_file"]
 
 DEFAULT_DATA = pathlib.Path("/var/lib/bedplate/head")
 """Where a head is looked for when nothing says where it is."""
+
+OF_UP = pathlib.Path(".bedplate/head")
+"""Where `bedplate up` has its head."""
 
 _TOKEN, _CERT, _KEY, _CA = "admin.token", "admin.crt", "admin.key", "ca.crt"
 
@@ -78,11 +81,11 @@ def choose(flags: Flags, environment: Mapping[str, str], home: pathlib.Path) -> 
             break
     else:
         if not DEFAULT_DATA.is_dir():
-            raise errors.Invalid(
-                "no head is configured",
-                hint="give --data DIR or --url URL, set BEDPLATE_DATA or BEDPLATE_URL, or create a head: "
-                "bedplate head init --data DIR",
-            )
+            hint = "give --data DIR or --url URL, set BEDPLATE_DATA or BEDPLATE_URL, or create a head: "
+            hint += "bedplate head init --data DIR"
+            if OF_UP.is_dir():
+                hint = f"--data {OF_UP} is that of `bedplate up` in this folder; for another {hint}"
+            raise errors.Invalid("no head is configured", hint=hint)
         source = Flags(data=DEFAULT_DATA)
     if source.urls:
         behind = beside(source.data) if source.data is not None else kept.identity

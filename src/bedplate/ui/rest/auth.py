@@ -135,7 +135,8 @@ def _identify(access: Access, request: web.Request) -> tuple[Identity | None, st
     if connection is None or der is None:
         return None, "the request carries no credential"
     subject = subject_of(connection.getpeercert() or {})
-    return access.by_certificate(subject, der), "the client certificate does not belong to an enabled user or node"
+    reason = "the client certificate was revoked, or does not belong to an enabled user or a node"
+    return access.by_certificate(subject, der), reason
 
 
 def presented(request: web.Request) -> bytes | None:

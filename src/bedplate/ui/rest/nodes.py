@@ -156,8 +156,10 @@ class Nodes:
             tried=report.tried or self._head.revision,
             version=report.version,
             checks=report.checks,
+            system=report.system,
         )
         told = self._service.intake.told(name, news(name, report.actions, report.failures, measured, report.applied))
+        told += self._service.twins.heard(name, report.run, ask.request.remote or "an unknown address")
         if told:
             await self._service.notices.add_all(told)
         if self._service.fleet is not None:

@@ -255,6 +255,7 @@ class Feed:
                 name = change.path[1]
                 if self._service.head.standing.is_active and self._head.tree.find("device", name) is None:
                     await self._health.forget(name)
+                    self._service.twins.forget(name)
                     if self._service.fleet is not None:
                         await self._service.fleet.forget(name)
 

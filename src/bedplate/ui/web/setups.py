@@ -8,6 +8,7 @@ knows a question. What was answered travels in the form itself, so that the back
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = ["act", "check", "deploy", "form", "overview", "remove_form", "run"]
 
 ANSWER, PREFILLED = "a.", "p."
 """What the names of inputs begin with: an answer, and the text that was there before anybody typed."""
+_STARS = "********"
 _TONES = {
     "starting": "warn",
     "running": "warn",
@@ -86,7 +88,8 @@ async def deploy(visit: Visit) -> web.StreamResponse:
         return web.Response(text=filled.answers, content_type="application/yaml", headers=headers)
     if then != "deploy":
         summary = [(screen.title, _rows(screen)) for screen in filled.screens]
-        return _page(visit, "setupsummary.html", "Summary", filled=filled, summary=summary, answers=_texts(filled))
+        texts, file = _texts(filled), _file(filled)
+        return _page(visit, "setupsummary.html", "Summary", filled=filled, file=file, summary=summary, answers=texts)
     try:
         run = await setups.deploy(visit.service, visit.person, filled)
     except Busy as err:
@@ -194,7 +197,8 @@ def _input(question: SetupQuestion, *, is_checked: bool) -> Input:
     elif question.names:
         form, options = "boxes", tuple((name, name) for name in question.names)
     else:
-        form, options = ("number" if question.kind == "number" else "text"), ()
+        form, options = (question.kind if question.kind in ("number", "secret") else "text"), ()
+        form = "password" if form == "secret" else form
     return Input(
         ANSWER + question.path,
         question.title,
@@ -209,7 +213,21 @@ def _input(question: SetupQuestion, *, is_checked: bool) -> Input:
 
 
 def _rows(screen: SetupScreen) -> list[Row]:
-    return [Row(each.title, each.text) for each in screen.questions if each.asked]
+    return [Row(each.title, _STARS if _is_secret(each) else each.text) for each in screen.questions if each.asked]
+
+
+def _is_secret(question: SetupQuestion) -> bool:
+    return question.kind == "secret" and bool(question.text)
+
+
+def _file(filled: SetupForm) -> str:
+    """The answers as they may be seen; the file that is saved has everything."""
+    text = filled.answers
+    for question in (each for screen in filled.screens for each in screen.questions if _is_secret(each)):
+        key = re.escape(question.path.rpartition(".")[2])
+        # What is folded goes on in lines that are further in, and in empty ones.
+        text = re.sub(rf"(?m)^( +)({key}: ).*(?:\n\1 +.*|\n(?=\n))*", rf"\1\2'{_STARS}'", text)
+    return text
 
 
 def _texts(filled: SetupForm) -> dict[str, str]:

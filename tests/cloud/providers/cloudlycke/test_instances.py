@@ -175,7 +175,7 @@ async def test_a_listing_counts_what_is_there_and_fails_during_an_outage(tmp_pat
     path = write(tmp_path / "cloud.yaml", "instances: [{id: a, name: one}, {id: b, name: two, state: terminated}]")
     instances = provider(path).instances
     assert instances is not None
-    asked = [node("one", "cloudlycke://a"), node("two", "cloudlycke://b"), node("three")]
+    asked = [node("one", "cloudlycke://a"), node("two", "cloudlycke://b"), node("three"), node("bad", "cloudlycke://")]
     assert await instances.listing(asked) == Listing(1, frozenset({"one"}))
     write(path, "apiError: true")
     with pytest.raises(CloudError):

@@ -293,6 +293,7 @@ async def test_a_listing_counts_what_is_there_and_names_the_nodes_among_it(tmp_p
             node("a", machines[0].provider_id),
             node(machines[1].name),
             node("gone", machines[0].provider_id.replace(machines[0].id, UNKNOWN)),
+            node("bad", "nvidia-bmm://x"),
         ]
         found = await instances_of(world.provider()).listing(asked)
         assert found.nodes == frozenset({"a", machines[1].name})

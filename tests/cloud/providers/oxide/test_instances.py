@@ -307,6 +307,7 @@ async def test_a_listing_counts_what_is_there_and_names_the_nodes_among_it() -> 
         one = w.provider()
         machines = w.cloud.all()
         asked = [node("a", f"oxide://{machines[0].id}"), node(machines[1].name), node("gone", f"oxide://{GONE}")]
+        asked.append(node("bad", "oxide://x"))
         assert await one.instances.listing(asked) == Listing(3, frozenset({"a", machines[1].name}))
         for machine in machines:
             w.cloud.set_state(machine.name, "destroyed")

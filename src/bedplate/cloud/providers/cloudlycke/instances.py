@@ -14,7 +14,7 @@ from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Address, InstanceMetadata, Listing, Zone
 from bedplate.cloud.providers.cloudlycke import config
 from bedplate.cloud.providers.cloudlycke.inventory import Inventory, instance_id
-from bedplate.core import logging
+from bedplate.core import errors, logging
 
 __all__ = ["LegacyMachines", "Machines", "addresses_of", "said"]
 
@@ -123,7 +123,10 @@ class LegacyMachines:
 
 
 def _is_among(node: core.Node, ids: Collection[str], named: Collection[str]) -> bool:
-    return instance_id(node.spec.provider_id) in ids if node.spec.provider_id else node.name in named
+    try:
+        return instance_id(node.spec.provider_id) in ids if node.spec.provider_id else node.name in named
+    except errors.Invalid:
+        return False
 
 
 def _zone_of(instance: config.Instance) -> Zone:

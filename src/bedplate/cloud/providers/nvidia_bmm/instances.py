@@ -103,9 +103,12 @@ class BmmInstances:
         keys, named = {instance.key for instance in instances}, {instance.name for instance in self._ours(instances)}
 
         def is_among(node: core.Node) -> bool:
-            if node.spec.provider_id:
+            if not node.spec.provider_id:
+                return node.name in named
+            try:
                 return providerid.parse(node.spec.provider_id).instance in keys
-            return node.name in named
+            except core_errors.Invalid:
+                return False
 
         there = sum(not metadata.is_shutdown(instance) for instance in instances)
         return Listing(there, frozenset(node.name for node in nodes if is_among(node)))

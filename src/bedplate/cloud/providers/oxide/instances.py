@@ -19,7 +19,7 @@ from bedplate.cloud.providers.oxide import models, names, ownership, providerid
 from bedplate.cloud.providers.oxide.api import Api, Credentials
 from bedplate.cloud.providers.oxide.config import LABELS, Config
 from bedplate.cloud.providers.oxide.networks import Networks
-from bedplate.core import clock
+from bedplate.core import clock, errors
 
 __all__ = ["OxideInstances"]
 
@@ -124,7 +124,10 @@ class OxideInstances:
         def is_among(node: core.Node) -> bool:
             if not node.spec.provider_id:
                 return node.name in named
-            return providerid.fold(providerid.instance_id(node.spec.provider_id)) in keys
+            try:
+                return providerid.fold(providerid.instance_id(node.spec.provider_id)) in keys
+            except errors.Invalid:
+                return False
 
         return Listing(len(there), frozenset(node.name for node in nodes if is_among(node)))
 

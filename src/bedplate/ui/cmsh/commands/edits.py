@@ -133,6 +133,11 @@ async def _edited(desk: Desk, path: Path, field: Field) -> str | None:
 
 def _warn_of_missing(desk: Desk, path: Path, field: Field) -> None:
     """Say at once what a commit would refuse; it may still be made before."""
+    if desk.session.tree.find(path[0], path[1]) is None:
+        # What was typed took back the only change of an object that somebody else removed meanwhile.
+        if desk.is_interactive:
+            desk.note(f"note: {path_text(path)} was removed by somebody else; no change of yours is left")
+        return
     mode = field.kind.target_mode
     value = field.value(desk.get(path))
     missing = [key for key in field.targets(value) if desk.session.tree.find(mode, key) is None] if value else []

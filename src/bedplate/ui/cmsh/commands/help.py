@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bedplate.core import errors
 from bedplate.head.schema.entity import Field, Row
 from bedplate.ui.cmsh import completion
-from bedplate.ui.cmsh.command import COMMANDS, NODE_COMMANDS, Arguments, command, needs_agents
+from bedplate.ui.cmsh.command import COMMANDS, LEFT_OUT, Arguments, command, is_left_out
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.layout import help_page
 
@@ -59,8 +59,8 @@ async def _help(desk: Desk, args: Arguments) -> None:
     if word in desk.schema.modes:
         desk.say(f"{word} - {desk.schema.modes[word].doc}; {word} list shows them, {word} use NAME selects one")
         return
-    if word in NODE_COMMANDS:
-        raise needs_agents(word)
+    if word in LEFT_OUT:
+        raise is_left_out(word.lower())
     raise errors.NotFound(f"there is no help for {word!r}", hint=completion.advice(desk, word))
 
 

@@ -1,4 +1,4 @@
-"""What nodes tell: status, what is pending, health and its history, events."""
+"""What nodes tell: status, what is pending, their machines, health and its history, events."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from bedplate.api.headapi import CheckHistory, CheckState, NodeState
+from bedplate.api.headapi import CheckHistory, CheckState, NodeState, System
 from bedplate.api.states import RESULTS, STATES
 from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
 from bedplate.head import Path
+from bedplate.head.schema import ranges
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.commands.clusters import in_clusters, selected, show_checks
@@ -242,6 +243,49 @@ async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str
 
 
 @command(
+    "sysinfo",
+    "Show what a device says of its machine",
+    "sysinfo [OPTIONS] [<device> ...]",
+    options=[VERBOSE, DELIMITER, NODES, CATEGORY],
+    examples=[
+        ("device use node001; sysinfo", "The selected device"),
+        ("device sysinfo node00[1-3]", "Some of them, one after the other"),
+        ("device use node001; sysinfo | grep Memory", "One line of it"),
+    ],
+    where=_on_devices,
+    words=_devices,
+    most=None,
+)
+async def _sysinfo(desk: Desk, args: Arguments) -> None:
+    names = set(_asked(desk, args))
+    states = [state for state in await desk.backend.states(sorted(names)) if state.node in names]
+    rows: list[list[Cell]] = [row for state in states if state.system is not None for row in _machine(state)]
+    desk.table(Table(["Parameter", "Value"], rows, uncut=frozenset({0, 1})), args)
+    silent = [state.node for state in states if state.system is None]
+    if silent and not args.flag("delimiter"):
+        desk.note(f"note: {ranges.compress(silent)}: no agent has told what this machine is")
+
+
+def _machine(state: NodeState) -> list[list[Cell]]:
+    """What an agent has told; what it could not find out is left out."""
+    system = state.system or System()
+    told: list[list[Cell]] = [
+        ["Distribution", f"{system.id} {system.version}".strip()],
+        ["Package manager", system.packages],
+        ["Number of cores", system.cores or ""],
+        ["Memory", _size(system.memory)],
+        ["Disk", _size(system.disk)],
+        ["Agent", state.version],
+    ]
+    known = [row for row in told if row[1] != ""]
+    return [["Hostname", state.node], *known, ["Reboot required", "yes" if system.reboot else "no"]]
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size else ""
+
+
+@command(
     "dumpmonitoringdata",
     "Print what a check of a device or a cluster said between two times",
     "dumpmonitoringdata [OPTIONS] <from> <to> <check>",
@@ -272,11 +316,7 @@ async def _dump(desk: Desk, args: Arguments) -> None:
         raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
     is_data = args.value("delimiter").startswith("{")
     rows: list[list[Cell]] = [
-        [
-            sample.time if is_data else _shown(sample.time),
-            sample.status if sample.value is None else sample.value,
-            sample.info,
-        ]
+        [sample.time if is_data else _shown(sample.time), sample.status, sample.info]
         for sample in sorted(samples, key=lambda sample: sample.time)
     ]
     desk.table(Table(["Timestamp", "Value", "Info"], rows, uncut=frozenset({0, 1, 2})), args)
