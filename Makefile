@@ -31,15 +31,15 @@ help: ## show this list
 setup: ## install everything the other commands need
 	@$(SETUP) all
 
-up: ## run an embedded API server with 50 simulated nodes (ARGS="--plain" for no live display)
+up: ## run a site of 20 machines: API server, nodes, managers and a head (ARGS="--plain" for no live display)
 	@$(SETUP) up
 	@$(BIN)/bedplate up $(ARGS)
 
-test: ## run the tests that need nothing but Python (about five minutes on two cores)
+test: ## run the tests that need nothing but Python (about seven minutes on two cores)
 	@$(SETUP) test
 	@$(BIN)/python tools/test.py test $(ARGS)
 
-verify: ## run the rest: a real kube-apiserver and etcd, kubectl, helm, browsers, labs (about 25 minutes with a warm cache)
+verify: ## run the rest: a real kube-apiserver and etcd, kubectl, helm, browsers, labs (about 50 minutes with a warm cache)
 	@$(SETUP) all
 	@$(BIN)/python tools/test.py verify $(ARGS)
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from bedplate.agent import settings
+from bedplate.agent import images, settings
 from bedplate.api.headapi import ErrandState, ImageAction, Transfer
 from bedplate.client import HeadClient
 from bedplate.core import errors, logging
@@ -84,7 +84,8 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     ]
     topic.notes.append(
         "ours counts from the request until the head tells that it is done; rsync: same disk, with the same options"
-        f" ({' '.join(_options())}); medians of {sizes.changes} turns, load {os.getloadavg()[0]:.1f}"
+        f" ({' '.join((*_options(), images.NANOSECONDS))}); medians of {sizes.changes} turns,"
+        f" load {os.getloadavg()[0]:.1f}"
     )
     return topic
 
@@ -170,7 +171,7 @@ class _Sides:
 
     def _theirs(self) -> tuple[float, float]:
         before, begin = _children_s(), time.monotonic()
-        command = ["rsync", *_options(), "--delete-delay", f"{self._tree}/", f"{self._copy}/"]
+        command = ["rsync", *_options(), images.NANOSECONDS, "--delete-delay", f"{self._tree}/", f"{self._copy}/"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         if done.returncode:
             raise errors.Unavailable(f"rsync failed: {done.stderr[-300:]}")

@@ -57,8 +57,11 @@ CONTROLLERS = ",".join(
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 20.0
 _CHANCE = random.SystemRandom()
+_FIRST_PORT, _PORTS = 15000, 15000
 _OWN_PORTS = 9
 """Shares of ports: one for each worker of the most that there are, and one for runs without workers."""
+_GIVEN: set[int] = set()
+"""Ports that this process was given."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -115,13 +118,18 @@ def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
 
 def free_port() -> int:
     """A port for a program that binds it later. The kernel gives those above 32767 to every outgoing connection.
-    Workers that run side by side choose from different ones: nothing keeps a port until its program has bound it."""
+    Nothing keeps a port until its program has bound it: workers that run side by side choose from different ones, and
+    none is given twice."""
     worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or _OWN_PORTS - 1) % _OWN_PORTS
+    if len(_GIVEN) > _PORTS // _OWN_PORTS // 2:
+        _GIVEN.clear()
     while True:
-        port = 15000 + worker + _OWN_PORTS * _CHANCE.randrange(15000 // _OWN_PORTS)
+        port = _FIRST_PORT + worker + _OWN_PORTS * _CHANCE.randrange(_PORTS // _OWN_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
 
 
 def _die_with_parent() -> None:
@@ -182,15 +190,18 @@ def _answers(url: str, trust: Callable[[], ssl.SSLContext] | None = None, token:
 
 
 @contextlib.contextmanager
-def real(version: str = REAL, *, api_arguments: tuple[str, ...] = ()) -> Iterator[Server]:
-    """kube-apiserver on etcd, with the controllers that keep the API's own promises (garbage, namespaces, tokens)."""
+def real(
+    version: str = REAL, *, api_arguments: tuple[str, ...] = (), controllers: tuple[str, ...] = ()
+) -> Iterator[Server]:
+    """kube-apiserver on etcd, with the controllers that keep the API's own promises (garbage, namespaces, tokens).
+    `controllers`: further ones."""
     paths = {name: binary(name, version) for name in ("kube-apiserver", "kube-controller-manager")}
     etcd = binary("etcd", ETCD)
     processes = Processes("real")
     try:
         endpoint = _start_etcd(processes, etcd)
         server = _start_apiserver(processes, paths["kube-apiserver"], endpoint, api_arguments)
-        _start_controllers(processes, paths["kube-controller-manager"], server)
+        _start_controllers(processes, paths["kube-controller-manager"], server, controllers)
         yield server
     finally:
         processes.stop()
@@ -251,7 +262,9 @@ def _start_apiserver(processes: Processes, program: pathlib.Path, endpoint: str,
     return Server("real", url, kubeconfig, certificate, token, None, None, endpoint)
 
 
-def _start_controllers(processes: Processes, program: pathlib.Path, server: Server) -> None:
+def _start_controllers(
+    processes: Processes, program: pathlib.Path, server: Server, controllers: tuple[str, ...]
+) -> None:
     port = free_port()
     processes.start(
         "kube-controller-manager",
@@ -259,7 +272,7 @@ def _start_controllers(processes: Processes, program: pathlib.Path, server: Serv
         f"--kubeconfig={server.kubeconfig}",
         f"--authentication-kubeconfig={server.kubeconfig}",
         f"--authorization-kubeconfig={server.kubeconfig}",
-        f"--controllers={CONTROLLERS}",
+        f"--controllers={','.join((CONTROLLERS, *controllers))}",
         f"--service-account-private-key-file={processes.folder / 'service-account.key'}",
         f"--root-ca-file={server.ca_file}",
         f"--cert-dir={processes.folder / 'controller-certs'}",

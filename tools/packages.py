@@ -97,7 +97,7 @@ def modules(program: str = PROGRAM) -> dict[str, Path]:
         found[name] = path
         todo += [name.rpartition(".")[0], *(each for each in _imports(path) if each.startswith("bedplate"))]
     # These are started by their path.
-    for name in ("bedplate.agent.services.keeper", "bedplate.agent.pipe"):
+    for name in ("bedplate.agent.services.balancer", "bedplate.agent.services.keeper", "bedplate.agent.pipe"):
         found[name] = SOURCES.joinpath(*name.split(".")).with_suffix(".py")
     return found
 

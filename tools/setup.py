@@ -49,6 +49,8 @@ PACKAGES = {
     "rsync": "rsync",
     "rpm": "rpm",
     "tmux": "tmux",
+    "zsh": "zsh",
+    "fish": "fish",
     "chromium": "chromium",
 }
 # Where there is no cargo: Debian 12 has a new one under another name (its plain one is too old), later ones do not.

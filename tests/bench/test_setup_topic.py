@@ -17,6 +17,15 @@ def test_the_time_of_a_command_is_that_on_its_node() -> None:
         setup.seconds("began 10.500\nno space left\n")
 
 
+def test_the_time_between_stages_is_that_of_the_journal() -> None:
+    rows = [
+        {"name": "A", "began": "2026-01-01T00:00:00.500+00:00", "ended": "2026-01-01T00:00:02.000+00:00"},
+        {"name": "B", "began": "2026-01-01T00:00:01.000+00:00", "ended": "2026-01-01T00:01:00.750+00:00"},
+        {"name": "C", "began": "", "ended": ""},
+    ]
+    assert setup.span({"stages": rows}, "A", "B") == 60.25
+
+
 async def test_without_root_it_says_so_and_measures_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.deploy.conftest import load_tool
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_with_its_remedy(site: Site) -> None:
     assert "it has no Kubernetes" in site.lab.run("kubectl", "--", "get", "nodes").stderr
 
 
-def test_one_command_makes_a_healthy_etcd_of_three_members_with_tls(site: Site, bare: dict[str, Any]) -> None:
+def test_item_88_one_command_makes_a_healthy_etcd_of_three_members_with_tls(site: Site, bare: dict[str, Any]) -> None:
     said = site.cmsh(
         "etcd", "add kube-x", "set authority generate",
         "configurationoverlay", "add kube-x-etcd", "set nodes node001..node003",
@@ -223,6 +223,19 @@ def test_a_member_that_lost_its_data_is_replaced(site: Site) -> None:
     wait_until(is_replaced, "another member of the same name", step_s=0.5)
     wait_until(lambda: site.is_healthy("node001", 3), "etcd is healthy", step_s=0.5)
     assert site.etcdctl("node002", "get", "colour")["count"] == 1
+
+
+def test_item_89_the_data_of_etcd_survives_a_restart_of_its_node_which_is_not_wiped(site: Site) -> None:
+    before = {member["name"]: member["ID"] for member in site.etcdctl("node001", "member", "list")["members"]}
+    site.lab.ok("stop-node", "node002")
+    site.lab.ok("start-node", "node002")
+    wait_until(lambda: site.is_healthy("node001", 3), "etcd is healthy", step_s=0.5)
+    after = {member["name"]: member["ID"] for member in site.etcdctl("node001", "member", "list")["members"]}
+    assert after == before, "it is the same member, with its own data"
+    assert site.etcdctl("node002", "get", "colour")["count"] == 1
+    said = site.cmsh("device use node002", "imageupdate -w --full", code=1)
+    assert "confirm it by name: --confirm node002" in said
+    wait_until(lambda: site.status("node002")["Status"] == "UP", "its agent reports again", step_s=0.5)
 
 
 def test_item_216_members_leave_and_come_in_the_right_order_though_the_head_is_killed_meanwhile(site: Site) -> None:
@@ -342,39 +355,64 @@ def test_a_node_that_was_switched_off_comes_back_as_it_was(site: Site) -> None:
     assert site.status("node001")["Status"] == "UP"
 
 
-def test_the_debian_package_takes_a_node_over_and_goes_without_a_trace(
-    site: Site, bare: dict[str, Any], tmp_path: Path
+class Kind(NamedTuple):
+    """Packages of one manager: how they are built, what makes a machine one of its own, and its commands."""
+
+    build: str
+    prepare: str
+    install: str
+    remove: str
+    rest: str
+
+
+# Debian's rpm asks for a confirmation, and knows none of the packages that are there.
+_RPM = "rpm --force-debian --nodeps --dbpath /var/lib/rpm"
+DEB = Kind(
+    "debian",
+    "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates; touch /var/lib/dpkg/status",
+    "dpkg --force-confold --install /root/agent.package",
+    "dpkg --purge bedplate-agent",
+    "rm -r /var/lib/dpkg /var/log/dpkg.log",
+)
+RPM = Kind(
+    "redhat",
+    "mkdir -p /var/lib/rpm",
+    f"{_RPM} --install /root/agent.package",
+    # What rpm leaves to people goes as the guide says.
+    f"{_RPM} --erase bedplate-agent; rm -rf /etc/bedplate /var/lib/bedplate-agent",
+    "rm -r /var/lib/rpm",
+)
+
+
+@pytest.mark.parametrize(("node", "kind"), [("node003", DEB), ("node002", RPM)], ids=["deb", "rpm"])
+def test_a_package_takes_a_node_over_and_goes_without_a_trace(
+    site: Site, bare: dict[str, Any], tmp_path: Path, node: str, kind: Kind
 ) -> None:
     """With the interpreter that it brings; the state and the certificate are those of the agent before it."""
     packages = load_tool("packages")
-    packages.debian(packages.tree(tmp_path), tmp_path / "agent.deb")
-    shutil.copy(tmp_path / "agent.deb", site.folder / "nodes/node003/root/root/agent.deb")
-    site.on("node003", "mv", "/usr/local/bin/bedplate-agent", "/root")
-    site.on("node003", "pkill", "-f", "bedplate.apps.agent run")
-    wait_until(lambda: site.tries("node003", "pgrep", "-f", "bedplate.apps.agent run") != 0, "the agent has ended")
-    dpkg = "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates; touch /var/lib/dpkg/status; exec dpkg"
-    site.on("node003", "sh", "-c", f"{dpkg} --force-confold --install /root/agent.deb")
+    getattr(packages, kind.build)(packages.tree(tmp_path), tmp_path / "agent.package")
+    shutil.copy(tmp_path / "agent.package", site.folder / "nodes" / node / "root/root/agent.package")
+    site.on(node, "mv", "/usr/local/bin/bedplate-agent", "/root")
+    site.on(node, "pkill", "-f", "bedplate.apps.agent run")
+    wait_until(lambda: site.tries(node, "pgrep", "-f", "bedplate.apps.agent run") != 0, "the agent has ended")
+    site.on(node, "sh", "-ec", f"{kind.prepare}; {kind.install}")
+    # A node that has been without its agent for a while counts as down, and no commit waits for one.
     site.cmsh(
-        "configurationoverlay", "add greeting", "set nodes node003", "customizations", "add motd",
-        "set filename /etc/motd", f"set content {_file(tmp_path, 'welcome')}", "/", "commit --wait",
+        "configurationoverlay", "add greeting", f"set nodes {node}", "customizations", "add motd",
+        "set filename /etc/motd", f"set content {_file(tmp_path, 'welcome')}", "/", "commit",
     )  # fmt: skip
-    assert site.on("node003", "cat", "/etc/motd") == "welcome\n"
-    assert site.on("node003", "pgrep", "-af", "/opt/bedplate-agent/.*apps.agent run")
-    assert site.status("node003")["Agent"] == bedplate.__version__
+    wait_until(lambda: site.tries(node, "grep", "-qx", "welcome", "/etc/motd") == 0, "its agent writes the file")
+    assert site.on(node, "pgrep", "-af", "/opt/bedplate-agent/.*apps.agent run")
+    assert site.status(node)["Agent"] == bedplate.__version__
     site.cmsh("configurationoverlay", "remove greeting", "commit --wait")
-    site.on("node003", "dpkg", "--purge", "bedplate-agent")
-    assert site.tries("node003", "pgrep", "-f", "apps.agent run") != 0
-    site.on(
-        "node003",
-        "sh",
-        "-c",
-        "mv /root/bedplate-agent /usr/local/bin; rm -r /root/agent.deb /var/lib/dpkg /var/log/dpkg.log",
-    )
+    site.on(node, "sh", "-ec", kind.remove)
+    assert site.tries(node, "pgrep", "-f", "apps.agent run") != 0
+    site.on(node, "sh", "-ec", f"mv /root/bedplate-agent /usr/local/bin; rm /root/agent.package; {kind.rest}")
     # The certificate of the lab's own agent went with the purge. Folders of this machine that were written to stay in
     # the layer above it.
-    left = site.changes("node003", bare)
-    usr = set(left.pop("/usr", ())) - set(bare["node003"]["/usr"])
-    assert [name for name in usr if not (site.folder / "nodes/node003/usr" / name).is_dir()] == []
+    left = site.changes(node, bare)
+    usr = set(left.pop("/usr", ())) - set(bare[node]["/usr"])
+    assert [name for name in usr if not (site.folder / "nodes" / node / "usr" / name).is_dir()] == []
     assert {path for path, now in left.items() if now is not None} == set(), left
     assert all(path.startswith("/etc/bedplate") for path in left), left
 

@@ -152,7 +152,7 @@ def has_listener(site: Site, port: int) -> bool:
 # Kubernetes::ApiServerProxy
 
 
-def test_the_proxy_keeps_answering_while_api_servers_are_stopped_one_after_another(
+def test_item_94_the_proxy_keeps_answering_while_api_servers_are_stopped_one_after_another(
     site: Site, backends: Backends
 ) -> None:
     devices = [
@@ -241,6 +241,37 @@ def test_item_129_port_443_in_use_is_told_with_service_and_file_and_item_128_ope
     site.cmsh("kubernetes use x", "set -e ingress_proxy_enable false", "commit --wait")
     wait_until(lambda: not has_listener(site, 443), "nginx has left the port", step_s=0.2)
     assert pid_of(site, "node001", "nginx") == pid
+
+
+def test_item_94_without_nginx_the_agents_own_balancer_takes_its_file(
+    site: Site, bare: dict[str, Any], backends: Backends
+) -> None:
+    packages_, aside = site.folder / "packages", site.folder / "packages-aside"
+    theirs = [path for path in packages_.iterdir() if path.name == "nginx" or path.name.startswith("nginx.")]
+    assert theirs, "the lab has a package of nginx"
+    roles = ("device use node001", "roles")
+    aside.mkdir()
+    try:
+        site.cmsh(*roles, "unassign kubernetes::apiserverproxy", "/", "commit --wait")
+        for path in theirs:
+            path.rename(aside / path.name)
+        site.cmsh(*roles, "assign kubernetes::apiserverproxy", "set kubernetescluster x", "/", "commit --wait")
+        assert pid_of(site, "node001", "nginx") == 0
+        assert asked(site, backends, 10444) == set(backends.api)
+        first, *others = backends.api
+        backends.servers.hears(f"stop {first}")
+        assert asked(site, backends, 10444) == set(others)
+        backends.servers.hears(f"start {first}")
+        said = site.on("node001", "bedplate-agent", "check", "ManagedServicesOk", "-o", "json")
+        assert "the agent's own balancer, in the place of nginx" in said
+        site.cmsh(*roles, "unassign kubernetes::apiserverproxy", "/", "commit --wait")
+        assert not has_listener(site, 10444)
+        assert site.changes("node001", bare) == {}
+    finally:
+        for path in aside.iterdir():
+            path.rename(packages_ / path.name)
+    site.cmsh(*roles, "assign kubernetes::apiserverproxy", "set kubernetescluster x", "/", "commit --wait")
+    assert pid_of(site, "node001", "nginx") and asked(site, backends, 10444) == set(backends.api)
 
 
 def test_without_the_proxy_the_node_is_what_it_was(site: Site, bare: dict[str, Any]) -> None:

@@ -25,6 +25,8 @@ from bedplate.lab import binaries, managed, packages
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002", "node003")
+_HANGS_S = 1800
+"""A tool that has not ended by then will not: how long it takes depends on the machine."""
 STATELESS = frozenset(
     ("--kubeconfig-of", "--certificates", "--renew-certificates", "--etcd-snapshot", "--etcd-snapshots")
 )
@@ -50,14 +52,14 @@ class Lab(NamedTuple):
     objects: str
     machine: Any
 
-    def setup(self, *words: str, code: int | None = 0, timeout_s: float = 240) -> str:
+    def setup(self, *words: str, code: int | None = 0) -> str:
         """What the tool printed; it must end with that code."""
         result = subprocess.run(
             self._command(*words),
             env=self.site.lab.environ,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=_HANGS_S,
             check=False,
             cwd="/",
         )
@@ -271,12 +273,14 @@ def test_a_commit_that_would_destroy_the_cluster_is_refused(lab: Lab) -> None:
     assert lab.kubectl("get", "--raw=/readyz") == "ok"
 
 
-def test_item_109_a_node_of_a_category_joins_on_commit_and_the_others_go_on(lab: Lab) -> None:
+def test_items_97_109_a_node_of_a_category_joins_on_commit_and_the_control_plane_node_in_it_stays_one(lab: Lab) -> None:
     before = {node: lab.kubelet(node) for node in ("node001", "node002")}
     lab.site.cmsh("configurationoverlay", "use kube-default-worker", "append categories default", "commit")
     lab.kubectl("wait", "--for=create", "node/node003", "--timeout=100s")
     lab.kubectl("wait", "--for=condition=Ready", "node/node003", "--timeout=100s")
     assert {node: lab.kubelet(node) for node in before} == before
+    taints = lab.get("node", "node001")["spec"]["taints"]
+    assert [taint["key"] for taint in taints] == ["node-role.kubernetes.io/control-plane"]
     lab.kubectl("apply", "-f", "-", stdin=json.dumps(_pod("client", "node003", "sleep", "3600")))
     wait_until(lambda: _is_running(lab, "client"), "a pod runs on the new node", step_s=0.5)
     address = lab.get("pod", "web")["status"]["podIP"]
@@ -344,6 +348,8 @@ def test_item_93_three_control_plane_nodes_answer_while_one_is_switched_off(lab:
 
 
 def test_item_110_a_control_plane_node_leaves_etcd_and_the_cluster_goes_on(lab: Lab) -> None:
+    # Heads let no member go while another one counts as down, as a silent one does on a busy machine.
+    wait_until(lambda: all(lab.site.status(node)["Status"] == "UP" for node in NODES), "all nodes are up", step_s=1)
     lab.setup("--remove-nodes", "node001", "--on-error-action", "abort")
     lab.assert_clean("node001")
     assert lab.site.members("node002") == {"node002", "node003"}

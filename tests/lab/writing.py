@@ -1,4 +1,4 @@
-"""A client that writes through the proxy of a cluster once a second, and counts what it had to try again.
+"""The client that writes through the proxy of a cluster once a second, in a process of its own.
 
     python -m tests.lab.writing KUBECONFIG RESULT
 
@@ -10,41 +10,23 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 
-from bedplate.api.resources import CONFIG_MAPS
-from bedplate.core import errors
+from bedplate.core.clock import SystemClock
 from bedplate.kube import Client, config
-
-_EVERY_S = 1.0
-_PAUSE_S = 0.2
+from bedplate.setup.rehearsal.writing import Writer
 
 
 async def write(file: Path, result: Path) -> None:
-    """Until nobody listens any more. The client sends no write twice by itself."""
-    written: list[str] = []
-    retries: list[str] = []
-    loop = asyncio.get_running_loop()
-    ended = loop.run_in_executor(None, sys.stdin.read)
+    """Until nobody listens any more."""
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     async with Client(config.load(file, environ={})) as client:
-        while not ended.done():
-            name = f"write-{len(written):05}"
-            start_s = time.monotonic()
-            while True:
-                try:
-                    async with asyncio.timeout(20):
-                        await client.create(CONFIG_MAPS, {"metadata": {"name": name}}, "default")
-                except errors.AlreadyExists:
-                    break  # the answer was lost, the write was not
-                except (errors.Unavailable, TimeoutError) as err:
-                    retries.append(f"{time.strftime('%H:%M:%S')} {name}: {err}")
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                break
-            written.append(name)
-            result.write_text(json.dumps({"written": written, "retries": retries}))
-            await asyncio.sleep(max(0.0, _EVERY_S - (time.monotonic() - start_s)))
+        writer = Writer(client, SystemClock())
+
+        def tell() -> None:
+            result.write_text(json.dumps({"written": writer.written, "retries": writer.retries}))
+
+        await writer.write(ended.done, tell)
 
 
 if __name__ == "__main__":
