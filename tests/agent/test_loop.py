@@ -18,6 +18,8 @@ from tests.waiting import until
 
 from bedplate.agent import loop, news, state
 from bedplate.agent.commands import Ended
+from bedplate.agent.images import Done
+from bedplate.agent.kubeadm import Kubeadm
 from bedplate.agent.link import Link, Login
 from bedplate.agent.loop import Agent
 from bedplate.agent.node import Pace
@@ -538,6 +540,30 @@ async def test_a_request_is_accepted_carried_out_once_and_told(machine: Machine)
     told = [(item.id, item.state) for report in head.reports for item in report.errands]
     assert told == [("e1", "accepted"), ("e1", "done")]
     assert "stop app" not in again.services.did
+
+
+async def test_a_node_becomes_what_it_should_be_before_kubeadm_makes_it_part_of_a_cluster(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been asked because of what it said before its role went: by now it has no packages."""
+    seen: list[tuple[str, bool]] = []
+
+    async def run(self: Kubeadm, work: Errand, tell: Any) -> Done:
+        seen.append((work.action, machine.at(CONF.path).exists()))
+        return Done(text="is done")
+
+    monkeypatch.setattr(Kubeadm, "run", run)
+    head = FakeHead(desired())
+    async with running(machine, head):
+        await until(lambda: head.applied == 1)
+        join = Errand(id="e1", kind="kubeadm", action="join", cluster="x")
+        head.commit(desired(CONF, services=["app"], errands=(join,)))
+        await until(lambda: head.applied == 2)
+        reset = Errand(id="e2", kind="kubeadm", action="reset", cluster="x")
+        head.commit(desired(errands=(reset,)))
+        await until(lambda: head.applied == 3)
+    # What takes a node out of a cluster needs them still.
+    assert seen == [("join", True), ("reset", True)]
 
 
 @pytest.mark.parametrize("lost_state", ["accepted", "done"])

@@ -147,6 +147,8 @@ class Agent:
             backoff.reset()
             self._online()
             if answer is not None and answer.state.errands:
+                if self._has_to_become_first(answer.state):
+                    await self._try_to_settle(answer._replace(etag=""), retry_s)
                 has_told = await self._errands.run(answer.state)
                 if has_told:
                     later.reset()
@@ -158,15 +160,25 @@ class Agent:
                 continue
             if answer is None and due_s - self._clock.monotonic() > _MOMENT_S:
                 continue
-            try:
-                await self._settle(answer)
-            except StateProblem as err:
-                self._news.failed(Failed(Step("state", self._state.folder, "write"), f"{err}; {err.hint}"))
-                await self._clock.sleep(retry_s)
+            await self._try_to_settle(answer, retry_s)
             retry_s = self._pace.retry_s if answer is not None else min(2 * retry_s, self._pace.longest_retry_s)
             due_s = self._clock.monotonic() + retry_s
             if not has_told:
                 await self._clock.sleep(later.next())
+
+    def _has_to_become_first(self, desired: Desired) -> bool:
+        """Whether a request needs what comes with it: kubeadm makes a node part of a cluster by the packages and files
+        of its role. The head asks for that once the node has them, but what it heard may be from before they went."""
+        is_needed = any(errand.action in ("init", "join") for errand in desired.errands)
+        return is_needed and self.held.digest != desired.digest
+
+    async def _try_to_settle(self, answer: Wanted | None, pause_s: float) -> None:
+        """A node that cannot even write down what it is to become says so, and pauses."""
+        try:
+            await self._settle(answer)
+        except StateProblem as err:
+            self._news.failed(Failed(Step("state", self._state.folder, "write"), f"{err}; {err.hint}"))
+            await self._clock.sleep(pause_s)
 
     async def _settle(self, answer: Wanted | None) -> None:
         """Become what the head says; None: try again what it said last."""
