@@ -2,10 +2,11 @@
 
 Two labs on this machine, one after the other. In the first, `cm-kubernetes-setup` deploys a cluster of three bare
 nodes, adds a fourth, takes it out, adds it again beside 500 simulated Nodes, and removes the cluster; the time is that
-of the whole program, packages, certificates, etcd and proxies included. In the second a script runs `kubeadm init`,
-`join` and `reset` on nodes that have their packages, containerd and images already, and waits for the same conditions;
-its times are those of kubeadm's own processes. So plain kubeadm has less to do. One row compares what both do: from
-kubeadm init to nodes that are Ready, on nodes that have everything but the images.
+of the whole program, packages, certificates, etcd and proxies included. In the second a script does by hand what makes
+a cluster of bare nodes: it copies the programs, starts containerd, runs `kubeadm init` and `join`, which pull the
+images, waits for the same conditions, and takes all of it away after `kubeadm reset`. Its times are those of its
+commands on the nodes. Two rows compare parts: from kubeadm init, and from kubeadm join, to nodes that are Ready. Of
+them kubeadm has a third time, on nodes where everything is prepared and all images are there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,19 @@ _ACCEPTED = "SystemVerification,Swap,NumCPU,Mem"
 _NOW = "date +%s.%N"
 _TIMES = re.compile(r"^(?:began|ended) (\d+\.\d+)$", re.MULTILINE)
 _ADDED = "node004"
+_PROGRAMS = "/var/lib/containerd/programs"
+"""A folder of the node's own."""
+_IMAGES = "ctr -n k8s.io images"
+# All but that of sandboxes, which no pull of kubeadm brings.
+_FORGET = f"{_IMAGES} ls -q | grep -v pause | xargs -r {_IMAGES} rm --sync"
+_CLEAR = f"pkill -x containerd; while pgrep -x containerd; do sleep 0.05; done; rm -rf {_PROGRAMS}"
+_PREPARE = f"""
+mkdir -p {_PROGRAMS}
+for name in containerd containerd-shim-runc-v2 ctr runc kubeadm kubelet kubectl; do
+    cp -L "$(command -v $name)" {_PROGRAMS} || exit 1
+done
+setsid containerd --config /etc/containerd/config.toml > /var/log/containerd-by-hand.log 2>&1 < /dev/null &
+until ctr version > /dev/null 2>&1; do sleep 0.05; done; true"""
 
 
 async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
@@ -52,16 +66,23 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     async with _lab(folder, "k", "--control-plane", "kubeadm", "--nodes", "4") as lab:
         peer = await _plain(lab, many, tell)
     names = {
-        "deploy": "deployment of 3 nodes, all Ready",
-        "kubeadm": "its part from kubeadm init on, images pulled",
+        "deploy": "deployment of 3 bare nodes, all Ready",
+        "init": "its part from kubeadm init on",
         "remove": "removal of the cluster",
-        "add": "one node added to 3, Ready",
-        "add many": f"one node added to 3 and {many} simulated ones, Ready",
-        "leave": "one node taken out, drained and reset",
+        "add": "one bare node added to 3, Ready",
+        "join": "its part from kubeadm join on",
+        "add many": f"one bare node added to 3 and {many} simulated ones, Ready",
+        "leave": "one node taken out, drained, bare again",
     }
     for key, name in names.items():
         topic.rows.append(report.Row(name, own[key], peer[key], "s", goal=1.0, is_less_better=True))
     topic.rows += [
+        report.Row(
+            "from kubeadm init on, kubeadm without pulls", own["init"], peer["prepared"], "s", is_less_better=True
+        ),
+        report.Row(
+            "from kubeadm join on, kubeadm without pulls", own["join"], peer["prepared join"], "s", is_less_better=True
+        ),
         report.Row("deployment of 3 nodes, seconds", own["deploy"], None, "s", limit=90.0, is_less_better=True),
         report.Row("removal of the cluster, seconds", own["remove"], None, "s", limit=15.0, is_less_better=True),
         report.Row(
@@ -74,9 +95,9 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
         ),
     ]
     topic.notes.append(
-        "ours is the whole program, from bare nodes; kubeadm's are its own processes and the wait until nodes are"
-        f" Ready, on nodes with packages, containerd and images; one turn each, load {load:.1f} before, "
-        f"{os.getloadavg()[0]:.1f} after"
+        "ours is the whole program; the other one a script's commands on the nodes, from copies of programs to the wait"
+        " until nodes are Ready, without etcd of its own, proxies and health checks; one turn each, "
+        f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after"
     )
     return topic
 
@@ -97,11 +118,12 @@ async def _ours(lab: _Lab, many: int, tell: Callable[[str], None]) -> dict[str, 
 
     tell("cm-kubernetes-setup -c examples/three-nodes.yaml")
     times["deploy"] = await setup("-c", str(_EXAMPLE))
-    journal = json.loads((lab.folder / "setup" / "default" / "journal.json").read_text())
-    times["kubeadm"] = span(journal, "Initialize Control Plane", "Wait For Nodes")
+    journal = lab.folder / "setup" / "default" / "journal.json"
+    times["init"] = span(json.loads(journal.read_text()), "Initialize Control Plane", "Wait For Nodes")
     lab.kubeconfig = data / "kubernetes" / "default.kubeconfig"
     tell(f"--add-nodes {_ADDED}")
     times["add"] = await setup("--add-nodes", _ADDED)
+    times["join"] = span(json.loads(journal.read_text()), "Join Nodes", "Join Nodes")
     tell(f"--remove-nodes {_ADDED}")
     times["leave"] = await setup("--remove-nodes", _ADDED)
     await lab.simulate(many)
@@ -117,33 +139,40 @@ async def _ours(lab: _Lab, many: int, tell: Callable[[str], None]) -> dict[str, 
 
 
 async def _plain(lab: _Lab, many: int, tell: Callable[[str], None]) -> dict[str, float]:
-    first, *others, last = [f"node-{number}" for number in range(1, 5)]
+    every = first, *others, last = [f"node-{number}" for number in range(1, 5)]
+    three = first, *others
     times = {}
-    # The lab has made its cluster once: containerd has all images, and kubeadm's files are there.
-    await asyncio.gather(*(lab.kubeadm(node, "reset", "--force") for node in (first, *others, last)))
-    tell("kubeadm init, kubeadm join, with images to pull")
-    await asyncio.gather(*(lab.forget_images(node) for node in (first, *others, last)))
-    times["kubeadm"] = await _deployed(lab, first, others)
-    await asyncio.gather(*(lab.kubeadm(node, "reset", "--force") for node in (first, *others)))
-    tell("kubeadm init, kubeadm join")
-    times["deploy"] = await _deployed(lab, first, others)
-    tell("one node more")
-    times["add"] = await lab.join(last) + await lab.until_ready([last])
+    # The lab has made its cluster once: kubeadm's files are there.
+    await asyncio.gather(*(lab.reset(node) for node in every))
+    tell("programs, containerd, kubeadm init, kubeadm join, on bare nodes")
+    programs_s = max(await asyncio.gather(*(lab.prepare(node) for node in three)))
+    times["init"] = await _deployed(lab, first, others)
+    times["deploy"] = programs_s + times["init"]
+    tell("one bare node more")
+    programs_s = await lab.prepare(last)
+    times["join"] = await lab.join(last)
+    times["add"] = programs_s + times["join"]
     times["leave"] = await lab.leave(last)
     await lab.simulate(many)
-    tell(f"one node more, beside {many} simulated nodes")
-    times["add many"] = await lab.join(last) + await lab.until_ready([last])
+    tell(f"one bare node more, beside {many} simulated nodes")
+    times["add many"] = await lab.prepare(last) + await lab.join(last)
     await lab.leave(last)
     tell("kubeadm reset")
-    times["remove"] = max(await asyncio.gather(*(lab.kubeadm(node, "reset", "--force") for node in (first, *others))))
+    times["remove"] = max(await asyncio.gather(*(lab.reset(node) for node in three)))
+    tell("kubeadm init, kubeadm join, on prepared nodes")
+    await asyncio.gather(*(lab.prepare(node) for node in every))
+    await asyncio.gather(*(lab.load_images(node) for node in every))
+    times["prepared"] = await _deployed(lab, first, others)
+    times["prepared join"] = await lab.join(last)
     return times
 
 
 async def _deployed(lab: _Lab, first: str, others: Sequence[str]) -> float:
     """How long kubeadm takes until all are Ready."""
-    spent = await lab.kubeadm(first, "init", "--config=/etc/kubernetes/init.yaml")
+    spent = await lab.timed(first, lab.kubeadm("init", "--config=/etc/kubernetes/init.yaml"))
     await lab.fetch_kubeconfig(first)
-    spent += max(await asyncio.gather(*(lab.join(node) for node in others)))
+    join = lab.kubeadm("join", "--config=/etc/kubernetes/join.yaml")
+    spent += max(await asyncio.gather(*(lab.timed(node, join) for node in others)))
     return spent + await lab.until_ready([first, *others])
 
 
@@ -178,28 +207,39 @@ class _Lab:
         line = [sys.executable, "-m", "bedplate.apps.bedplate", "lab", verb, "--name", self.name, *words]
         return await _finish(line, self.environ)
 
-    async def kubeadm(self, node: str, *words: str) -> float:
-        """Run kubeadm on a node; what it took there, without the way to the node."""
-        accepted = "" if words[0] == "reset" else f" --ignore-preflight-errors={_ACCEPTED}"
-        run = f"kubeadm {' '.join(words)}{accepted}"
-        script = (
-            f'PATH={INSIDE}/nodes/{node}/bin:$PATH; echo "began $({_NOW})"; {run} || exit 1; echo "ended $({_NOW})"'
-        )
-        return seconds(await self.command("exec", node, "--", "sh", "-c", script))
+    async def timed(self, node: str, script: str) -> float:
+        """Run a script on a node; what it took there, without the way to the node."""
+        path = f"PATH={_PROGRAMS}:{INSIDE}/nodes/{node}/bin:$PATH"
+        whole = f'{path}; echo "began $({_NOW})"; {script} || exit 1; echo "ended $({_NOW})"'
+        return seconds(await self.command("exec", node, "--", "sh", "-c", whole))
 
-    async def forget_images(self, node: str) -> None:
-        """Take the images of a node's containerd away, but for that of sandboxes, which no pull of kubeadm brings."""
-        images = "ctr -n k8s.io images"
-        script = f"{images} ls -q | grep -v pause | xargs -r {images} rm --sync"
-        await self.command("exec", node, "--", "sh", "-c", script)
+    def kubeadm(self, *words: str) -> str:
+        accepted = "" if words[0] == "reset" else f" --ignore-preflight-errors={_ACCEPTED}"
+        return f"kubeadm {' '.join(words)}{accepted}"
+
+    async def prepare(self, node: str) -> float:
+        """Copy the programs that packages bring, and start containerd."""
+        return await self.timed(node, _PREPARE)
+
+    async def load_images(self, node: str) -> None:
+        """Have containerd pull what kubeadm would."""
+        await self.timed(node, "kubeadm config images pull --config=/etc/kubernetes/init.yaml")
+
+    async def reset(self, node: str) -> float:
+        """Run kubeadm reset, and take away what `prepare` brought. The images go as well, but not in the time of it."""
+        spent = await self.timed(node, self.kubeadm("reset", "--force"))
+        await self.timed(node, _FORGET)
+        return spent + await self.timed(node, _CLEAR)
 
     async def join(self, node: str) -> float:
-        return await self.kubeadm(node, "join", "--config=/etc/kubernetes/join.yaml")
+        """Make a node part of the cluster, until it is Ready."""
+        spent = await self.timed(node, self.kubeadm("join", "--config=/etc/kubernetes/join.yaml"))
+        return spent + await self.until_ready([node])
 
     async def leave(self, node: str) -> float:
         begin = time.monotonic()
         await self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
-        spent = time.monotonic() - begin + await self.kubeadm(node, "reset", "--force")
+        spent = time.monotonic() - begin + await self.reset(node)
         begin = time.monotonic()
         await self.kubectl("delete", "node", node)
         return spent + time.monotonic() - begin

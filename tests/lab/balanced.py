@@ -3,8 +3,9 @@
 serve    in: a JSON object with `tls` (certificate and key, PEM) and `places` (HOST:PORT), then a line `stop PLACE` or
          `start PLACE` each; out: `serving`, and each line once it is done. A server is killed, its connections too.
 ask      in: a JSON object with `ca` (PEM) and `url`; then an empty line for each time somebody wants to know how
-         many answers there were of each server; out: a JSON object with these counts, and at the end of the input
-         one with how many were asked for a second time, and the errors of those that failed twice.
+         many answers there were of each server; out: a JSON object with these counts and how many requests each
+         client has ended, and at the end of the input one with how many were asked for a second time, and the errors
+         of those that failed twice.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class _Load:
         self._place = urllib.parse.urlsplit(url)
         self._lock = threading.Lock()
         self.answers: collections.Counter[str] = collections.Counter()
+        self.rounds = [0] * CLIENTS
         self.again = 0
         self.failed: list[str] = []
         self.has_ended = threading.Event()
@@ -113,11 +115,11 @@ class _Load:
         finally:
             link.close()
 
-    def told(self) -> dict[str, int]:
+    def told(self) -> dict[str, Any]:
         with self._lock:
-            return dict(self.answers)
+            return {"answers": self.answers, "rounds": self.rounds}
 
-    def client(self) -> None:
+    def client(self, number: int) -> None:
         while not self.has_ended.is_set():
             try:
                 answer, again, why = self._asked(), 0, ""
@@ -128,6 +130,7 @@ class _Load:
                     answer, again, why = "", 1, repr(err)
             with self._lock:
                 self.answers[answer] += 1
+                self.rounds[number] += 1
                 self.again += again
                 self.failed += [why] if why else []
             time.sleep(PAUSE_S)
@@ -136,7 +139,7 @@ class _Load:
 def ask() -> None:
     given = json.loads(sys.stdin.readline())
     load = _Load(given["ca"], given["url"])
-    clients = [threading.Thread(target=load.client) for _ in range(CLIENTS)]
+    clients = [threading.Thread(target=load.client, args=(number,)) for number in range(CLIENTS)]
     for client in clients:
         client.start()
     for _ in sys.stdin:

@@ -173,10 +173,12 @@ async def _ports(context: Context, left: Remains) -> None:
 
 
 async def _checks(context: Context, left: Remains) -> None:
-    """They are those of all clusters: the last one takes them along."""
+    """They are those of all clusters: the last one takes them along. Nodes of clusters alone have them, which are waited
+    for when their roles go."""
     tree = context.services.backend.tree
     if all(name == left.cluster for name in tree.mode("kubernetes")):
-        await _delete(context, [("healthcheck", name) for name in objects.CHECKS], "no health checks of Kubernetes")
+        places = [("healthcheck", name) for name in objects.CHECKS]
+        await _delete(context, places, "no health checks of Kubernetes", is_awaited=not left.overlays)
 
 
 async def _roles(context: Context, left: Remains) -> None:
@@ -251,10 +253,10 @@ async def _clear(context: Context, name: str, values: tuple[str, ...]) -> None:
         await nodes.commit(context, [edit], f"the Kubernetes cluster {name} is being removed")
 
 
-async def _delete(context: Context, places: list[tuple[str, str]], message: str) -> None:
+async def _delete(context: Context, places: list[tuple[str, str]], message: str, *, is_awaited: bool = True) -> None:
     head, edits = nodes.head_of(context), []
     for mode, key in places:
         present = await nodes.find(head, mode, key)
         if present is not None:
             edits.append(headapi.Edit(mode=mode, key=key, base=present.revision))
-    await nodes.commit(context, edits, message)
+    await nodes.commit(context, edits, message, is_awaited=is_awaited)
