@@ -274,6 +274,7 @@ class Daemon:
                 tasks.create_task(_persistently("kubernetes", nodes.run, self._clock)),
                 tasks.create_task(_persistently("clusters", clusters.run, self._clock)),
                 tasks.create_task(_persistently("room", room.run, self._clock)),
+                tasks.create_task(_persistently("attention", parts.health.attention.run, self._clock)),
             ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))

@@ -33,6 +33,7 @@ from bedplate.api.states import State, Status
 from bedplate.api.states import health as all_checks
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
+from bedplate.head.attention import Attention
 from bedplate.head.notices import News, as_stamp, one_line, stamp
 from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
 
@@ -104,7 +105,8 @@ class Health:
         self._held: dict[str, Condition] = {}
         self._at: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
-        """When each node was heard, by the clock that nobody sets."""
+        """When each node was heard, by the time in which this head listened."""
+        self.attention = Attention(self._clock, silence_s)
         self._recent: deque[Measured] = deque(maxlen=_RECENT)
         self._told = 0
         self._moved = asyncio.Condition()
@@ -135,7 +137,7 @@ class Health:
         """`UP`, `DOWN` for one that fell silent, `UNKNOWN` for one that never reported."""
         if node not in self._held:
             return "UNKNOWN"
-        return "UP" if self._clock.monotonic() - self._heard_s[node] <= self._silence_s else "DOWN"
+        return "UP" if self.attention.now() - self._heard_s[node] <= self._silence_s else "DOWN"
 
     def node_state(self, node: str) -> NodeState:
         """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
@@ -259,7 +261,7 @@ class Health:
             at = await self._store.commit(ops)
             has_moved = self.state(node) != "UP" or _standing(before) != _standing(condition)
             self._held[node], self._at[node] = condition, at
-            self._heard_s[node] = self._clock.monotonic()
+            self._heard_s[node] = self.attention.now()
             if has_moved or gone:
                 self._tell_moved(node)
             await self._tell(measured)
@@ -272,7 +274,7 @@ class Health:
     def left(self, node: str) -> None:
         """The node has said that it goes: it is down until it reports again."""
         if node in self._heard_s:
-            self._heard_s[node] = self._clock.monotonic() - self._silence_s - 1.0
+            self._heard_s[node] = self.attention.now() - self._silence_s - 1.0
             self._tell_moved(node)
 
     async def forget(self, node: str) -> None:
@@ -315,7 +317,7 @@ class Health:
                     condition = self._conditions.decode(entry.value)
                     self._held[node], self._at[node] = condition, entry.revision
                     silent_s = (self._clock.now() - parse_rfc3339(condition.heard)).total_seconds()
-                    self._heard_s[node] = self._clock.monotonic() - max(silent_s, 0.0)
+                    self._heard_s[node] = self.attention.now() - max(silent_s, 0.0)
             after, more = page.entries[-1].key if page.entries else "", page.more
 
     async def _follow(self, batch: Batch) -> None:
@@ -331,7 +333,7 @@ class Health:
                 before, now = self._held.get(node), self._conditions.decode(event.entry.value)
                 has_moved = self.state(node) != "UP" or _standing(before) != _standing(now)
                 self._held[node] = now
-                self._heard_s[node] = self._clock.monotonic()
+                self._heard_s[node] = self.attention.now()
                 if has_moved:
                     self._tell_moved(node)
                 await self._tell(_differences(node, before, now))
