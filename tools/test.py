@@ -4,8 +4,8 @@
 
 - `test` runs what needs nothing but Python. Nothing is tried again, and nothing may be skipped: a test that cannot run
   everywhere belongs to `verify`.
-- `verify` runs what talks to other programs or needs root, side by side, and then the labs, which need the machine for
-  themselves. A race in another program must not cost a whole run: a test that is marked as talking to one is tried a
+- `verify` runs what talks to other programs or needs root, side by side, and then the labs, two modules at a time: each
+  has a lab of its own, which often waits. A race in another program must not cost a whole run: a test that is marked as talking to one is tried a
   second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named in the last lines.
 - `soak` runs the tests with full counts.
 
@@ -34,7 +34,8 @@ TEST = "not real and not external and not root and not lab and not soak"
 SIDE_BY_SIDE = "(real or external or root) and not lab and not soak"
 LABS = "lab and not soak"
 VERIFY = "(real or external or root or lab) and not soak"
-LABS_PASS = "verify-one-by-one"
+LABS_PASS = "verify-labs"
+LABS_AT_ONCE = 2
 MOST_WORKERS = 8
 SECOND_TRIES = 2
 MEMORY = Path("/dev/shm")
@@ -68,8 +69,8 @@ def workers_for(cores: int) -> int:
 
 
 def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, list[str]]:
-    """The passes of a tier by name, each with pytest's arguments. A worker that has servers of its own has more to do
-    than one without: there are three for every four."""
+    """The passes of a tier by name, each with pytest's arguments. A worker that has servers of its own waits for them
+    more than one without: there are five for every four."""
     parallel = ["--dist", "loadgroup", "-n"]
     if tier == "soak":
         return {"soak": ["-m", "soak", *arguments]}
@@ -78,8 +79,8 @@ def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, li
     if tier == "test":
         return {"test": [*parallel, str(workers), "-m", TEST]}
     return {
-        "verify-side-by-side": [*parallel, str(max(2, 3 * workers // 4)), "-m", SIDE_BY_SIDE],
-        LABS_PASS: ["-m", LABS],
+        "verify-side-by-side": [*parallel, str(5 * workers // 4), "-m", SIDE_BY_SIDE],
+        LABS_PASS: [*parallel, str(LABS_AT_ONCE), "-m", LABS],
     }
 
 

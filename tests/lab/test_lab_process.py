@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: process")]
 
 
 # Outside the range the lab chooses from, and its own for every test process.
