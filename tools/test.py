@@ -5,8 +5,9 @@
 - `test` runs what needs nothing but Python. Nothing is tried again, and nothing may be skipped: a test that cannot run
   everywhere belongs to `verify`.
 - `verify` runs what talks to other programs or needs root, side by side, and then the labs, two modules at a time: each
-  has a lab of its own, which often waits. A race in another program must not cost a whole run: a test that is marked as talking to one is tried a
-  second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named in the last lines.
+  has a lab of its own, which often waits. A race in another program must not cost a whole run: a test that is marked as
+  talking to one is tried a second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named
+  in the last lines.
 - `soak` runs the tests with full counts.
 
 The folders of the tests of `test` are in memory where there is room. With pytest arguments there is one pass with just
