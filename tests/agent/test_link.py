@@ -79,9 +79,11 @@ async def test_a_token_works_once_and_a_repeated_request_gets_its_answer(
 
 
 async def test_members_of_a_group_take_turns_and_a_failure_stops_the_others(
-    folder: Folder, site: tuple[Daemon, HeadClient], tmp_path: Path
+    folder: Folder, site: tuple[Daemon, HeadClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, admin = site
+    # So long a member waits for the one that failed to be well again.
+    monkeypatch.setattr("bedplate.agent.link._TURN_WAIT_S", 2.0)
     await admin.create("etcd", "kube-default")
     role = {"Etcd::Host": {"type": "EtcdHostRole", "values": {"etcd_cluster": "kube-default"}}}
     await admin.create("configurationoverlay", "members", {"nodes": ["node001", "node002"]}, children={"roles": role})

@@ -103,7 +103,7 @@ async def test_a_cluster_without_a_kubeconfig_says_what_is_missing(tmp_path: pat
 async def test_a_head_without_a_daemon_says_so(tmp_path: pathlib.Path) -> None:
     async with served(tmp_path) as made:
         bare = dataclasses.replace(made.service, clusters=None)
-        async with serving(bare) as url, HeadClient(url, token=made.tokens["admin"]) as head:
+        async with serving(bare) as url, HeadClient(url, token=made.tokens["admin"], attempts=1) as head:
             with pytest.raises(errors.Unavailable):
                 await head.cluster("default")
         assert "no daemon serves this head" in (await Desk(made.head).fails("kubernetes; appstatus")).err
