@@ -35,6 +35,7 @@ from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["NANOSECONDS", "Done", "Line", "Output", "Transfers", "command"]
 
@@ -243,7 +244,7 @@ class Transfers:
                     env=_environ(),
                 )
             try:
-                async with asyncio.TaskGroup() as tasks:
+                async with TaskGroup() as tasks:
                     assert child.stdout is not None and child.stderr is not None
                     telling = tasks.create_task(self._progress(output, tell))
                     tasks.create_task(_follow(child.stdout, output.feed))

@@ -34,6 +34,7 @@ from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["Agent"]
 
@@ -91,7 +92,7 @@ class Agent:
         """Recover, then follow."""
         await self.recover()
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._follow())
                 tasks.create_task(self._upkeep.run())
                 tasks.create_task(self._news.run())

@@ -40,6 +40,7 @@ from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.webhooks import admission, calls
 from bedplate.core import clock as clocks
 from bedplate.core import errors, extras, folders, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.serving import http
 from bedplate.serving.files import write_private
 from bedplate.store import interface
@@ -118,7 +119,7 @@ class ApiServer:
             await sharing.share_keys(store, options.data / "pki", lambda: self._keys(names))
         signer = self._keys(names)
         state = registry.Registry(store, is_shared=options.etcd is not None)
-        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        group = await self._stack.enter_async_context(TaskGroup())
         # Left in reverse order: connections are closed first, then tasks end, then the store closes.
         self._stack.callback(lambda: [task.cancel() for task in self._tasks])
         parts = self.services = self._wire(table, state, signer)
@@ -150,7 +151,7 @@ class ApiServer:
         return tokens.Signer.open(folder / "service-accounts.key", self.clock)
 
     async def _control(self, signer: tokens.Signer) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(controllers.run(self.services, signer, self.pki.text("ca.crt")))
             group.create_task(definitions.run(self.services))
 

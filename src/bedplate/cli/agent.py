@@ -30,6 +30,7 @@ from bedplate.cli import display
 from bedplate.cli.agentsetup import COMMANDS, root_option
 from bedplate.core import errors, logging
 from bedplate.core.clock import SystemClock
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["Commands", "agent"]
 
@@ -146,7 +147,7 @@ def run(root: str, config: str, dry_run: bool, **given: Any) -> None:
         from bedplate.agent.update import Updates
 
         renew = [sys.executable, "-m", "bedplate.apps.agent", "renew", "--root", root, "--config", config]
-        async with Link(login) as link, asyncio.TaskGroup() as tasks:
+        async with Link(login) as link, TaskGroup() as tasks:
             updates = Updates(
                 Placement(effects.root),
                 effects.state,

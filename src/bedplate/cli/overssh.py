@@ -22,6 +22,7 @@ import msgspec
 
 from bedplate.agent.placement import HOME, MACHINES, SERVICE
 from bedplate.core import errors
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["Facts", "Host", "Machine", "Package", "Plan", "Ssh", "Trouble", "choose", "plan"]
 
@@ -398,6 +399,6 @@ async def at_once(count: int, work: Sequence[Callable[[], Awaitable[None]]]) -> 
         async with places:
             await piece()
 
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for piece in work:
             tasks.create_task(one(piece))

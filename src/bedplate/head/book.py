@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.store.interface import (
     Batch,
     Compacted,
@@ -85,7 +86,7 @@ class Book(Generic[T]):
                 moved = self._moved
                 await adopt()
 
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self.follow())
             tasks.create_task(keep_adopting())
 

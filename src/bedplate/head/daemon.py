@@ -28,6 +28,7 @@ from bedplate.core import errors, memory
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import metrics
 from bedplate.head.access import Access
 from bedplate.head.agentarchives import ARCHIVES, Archives
@@ -263,7 +264,7 @@ class Daemon:
         await clusters.open()
         room = Room(parts.head, parts.notices, self._settings.name, clock=self._clock)
         runner = self._application(self._service(parts, access, standing, fleet, clusters))
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             background = [
                 tasks.create_task(_persistently("tokens", tokens.run, self._clock)),
                 *(

@@ -8,11 +8,10 @@ one.
 
 from __future__ import annotations
 
-import asyncio
-
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.agentarchives import Archives
 from bedplate.head.clusters.members import Members
 from bedplate.head.enrolment import Enrolments, Issuer
@@ -76,7 +75,7 @@ class Fleet:
 
     async def follow(self) -> None:
         """Keep up with what other head nodes write; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self.enrolments.book.follow())
             tasks.create_task(self.enrolments.certificates.follow())
             tasks.create_task(self.turns.book.follow())
@@ -86,7 +85,7 @@ class Fleet:
 
     async def run(self) -> None:
         """Do what is due; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._tidy())
             tasks.create_task(self.turns.run())
             tasks.create_task(self.errands.run())

@@ -7,7 +7,6 @@ do is decided in `access`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -23,6 +22,7 @@ from bedplate.api.headapi import Token
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.certificates import Certificates
 from bedplate.head.notices import one_line
 from bedplate.head.policy import ENROL, ENROL_CATEGORY
@@ -199,7 +199,7 @@ class Tokens:
 
     async def run(self) -> None:
         """Follow the store, and write down last uses now and then; until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self.revocations.follow())
             tasks.create_task(self.certificates.follow())

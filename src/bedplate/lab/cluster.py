@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bedplate.core import errors, extras
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import (
     binaries,
     building,
@@ -174,7 +175,7 @@ async def load_image(name: str, archive: Path, shelf: state.Shelf, report: Repor
     passing = folder / f"load-{archive.name}"
     await asyncio.to_thread(shutil.copyfile, archive, passing)
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for each in record.plan.nodes:
                 report(f"loading into {each.name}")
                 node = Node(each.name, folder, tree)

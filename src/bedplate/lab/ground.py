@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import catalog, cgroups, images, kubernetes_node, network, processes
 from bedplate.lab.nodes import INSIDE, SWITCH, Node, Waiter
 from bedplate.lab.plan import NodePlan, Plan
@@ -69,7 +70,7 @@ class Ground:
     async def make_nodes(self) -> None:
         """Control groups, namespaces, wires."""
         self.tree.create([SWITCH, *self.nodes])
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for node in (self.switch, *self.nodes.values()):
                 group.create_task(node.create())
         await self._wire()
@@ -124,7 +125,7 @@ class Ground:
 
     async def start_containerd(self, preload: list[str]) -> None:
         """containerd on every node, with the images every node needs."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for node in self.nodes.values():
                 self.waiter.daemons.append(kubernetes_node.start_containerd(node))
                 group.create_task(self.preload(node, preload))

@@ -8,7 +8,6 @@ unit, the kubelet, and calls every other one inactive (kubeadm would otherwise t
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 import yaml
 
 from bedplate.core import errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import kubernetes_node, versions
 from bedplate.lab.ground import PRELOADED, Ground
 from bedplate.lab.nodes import INSIDE, Node
@@ -167,7 +167,7 @@ async def start(ground: Ground) -> None:
         await ground.kubectl("taint", "nodes", first.name, "node-role.kubernetes.io/control-plane-")
     else:
         ground.report(f"kubeadm join on {len(plan.nodes) - 1} nodes")
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         for this in plan.nodes[1:]:
             node = ground.nodes[this.name]
             node.write("/etc/kubernetes/join.yaml", join_config(plan, this, token))

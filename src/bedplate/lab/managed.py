@@ -7,7 +7,6 @@ own that is good once. The head and the agents are started by the commands that 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from bedplate.api import headapi
 from bedplate.client import HeadClient
 from bedplate.core import errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import (
     bare,
     building,
@@ -129,17 +129,17 @@ async def start(ground: Ground) -> None:
     ]
     if fetched:
         ground.report(f"bedplate binaries get {' '.join(fetched)} brings them into the cache, for the next lab")
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         group.create_task(ground.make_nodes())
         group.create_task(_make_head(ground))
     ground.report("starting the head")
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         group.create_task(ground.start_registry())
         group.create_task(_serve(ground))
     async with client(ground.plan, ground.folder) as head:
         revision = await _write_tree(ground.plan, head)
         ground.report("enrolling agents")
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for this in ground.plan.nodes:
                 group.create_task(_enrol(ground, this, head))
 

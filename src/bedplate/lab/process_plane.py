@@ -5,12 +5,12 @@ In: a `ground.Ground`. Out: a running control plane, kubelets, kube-proxies and 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 from bedplate.api.names import LABEL_CONTROL_PLANE
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import catalog, components, credentials, kubernetes_node
 from bedplate.lab.ground import PRELOADED, Ground
 from bedplate.lab.nodes import INSIDE
@@ -41,7 +41,7 @@ async def start(ground: Ground) -> None:
     here = _site(ground.plan, ground.folder)
     components.issue_all(here)
     _issue_node_credentials(ground, here)
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         group.create_task(ground.start_containerd(PRELOADED))
         group.create_task(_start_control_plane(ground))
     ground.report("starting kubelets")

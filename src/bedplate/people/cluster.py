@@ -13,6 +13,7 @@ from typing import Any
 from bedplate.api import permissions
 from bedplate.api.resources import CRDS, NAMESPACES, PODS, RawObject, ResourceRef
 from bedplate.core import clock, errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import Client
 from bedplate.people import grants
 from bedplate.people.grants import Observed
@@ -219,7 +220,7 @@ class Cluster:
             async with turns:
                 await self._replace(change)
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for change in changes:
                 group.create_task(write(change))
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from bedplate.core import clock, errors, figures, logging, requeue
 from bedplate.core.metrics import shared
 from bedplate.core.requeue import Outcome, Retry
+from bedplate.core.tasks import TaskGroup
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.workqueue import RateLimit, ShutDown, WorkQueue
 
@@ -126,7 +127,7 @@ class Controller:
         log = logging.get_logger("runtime.controller", controller=self.name)
         log.v(1).info("controller.started", workers=self.workers)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 for _ in range(self.workers):
                     tasks.create_task(self._work(metrics, log))
         finally:

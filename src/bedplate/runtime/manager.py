@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.runtime.cache import Cache, Index
 from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.reflector import Reflector, Source
@@ -140,7 +141,7 @@ class Manager:
             await self._elector.run(self._control)
 
     async def _control(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for controller in self._controllers:
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
             # Without controllers (a program that only serves) leading lasts until stopped.

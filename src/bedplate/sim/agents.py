@@ -20,6 +20,7 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.sim.device import Device, Refusal, nothing_fails
 
 __all__ = ["Devices", "Pace"]
@@ -58,7 +59,7 @@ class Devices:
         self._clock = clock or SystemClock()
         self._pace = pace or Pace()
         self._refuse = refuse
-        self._tasks = asyncio.TaskGroup()
+        self._tasks = TaskGroup()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._working = 0

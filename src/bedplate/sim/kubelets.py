@@ -19,6 +19,7 @@ from typing import Protocol
 from bedplate.api import core, resources
 from bedplate.api.identity import key_of, split_key
 from bedplate.core import clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.options import PatchType
@@ -123,7 +124,7 @@ class Fleet:
         await self._each(self.machines.values(), self._insistently(self._register))
         self.registered.set()
         log.info("sim.registered", nodes=len(self.machines))
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._beat())
             tasks.create_task(self._report_all())
 
@@ -135,7 +136,7 @@ class Fleet:
             async with slots:
                 await action(machine)
 
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for machine in group:
                 tasks.create_task(one(machine))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from bedplate.apiserver import services
 from bedplate.apiserver.access import tokens
 from bedplate.apiserver.controllers import (
@@ -15,13 +13,14 @@ from bedplate.apiserver.controllers import (
     namespaces,
     replicasets,
 )
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["run"]
 
 
 async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> None:
     """Run all of them until cancelled."""
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         tasks.create_task(access.run(parts, signer, ca_pem))
         tasks.create_task(access.run_aggregation(parts))
         tasks.create_task(garbage.run_expiry(parts))

@@ -7,7 +7,6 @@ type service-account-token gets `token`, `ca.crt` and `namespace`, and goes with
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import uuid
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from bedplate.apiserver import hooks, services
 from bedplate.apiserver.access import rbac, subjects, tokens
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.state import bodies
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["ROOT_CA", "run", "run_aggregation"]
 
@@ -65,7 +65,7 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
             if secret.get("type") == TOKEN_TYPE
         ]
 
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         gone = ("", "serviceaccounts", _default_gone("default")), ("", "configmaps", _default_gone(ROOT_CA))
         tasks.create_task(places.run(("", "namespaces", lambda change: (change.name,)), *gone))
         tasks.create_task(secrets.run(("", "serviceaccounts", secrets_of), ("", "secrets", _token_secret)))

@@ -20,6 +20,7 @@ from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine, insist
 from bedplate.apiserver.controllers.namespaces import stored_kinds
 from bedplate.core import clock as clocks
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["expired", "run", "run_expiry"]
 
@@ -100,7 +101,7 @@ class Collector:
 
     async def run(self) -> None:
         """Follow every kind there is, and those that come, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             generation = -1
             # Judge only with a complete graph: a dependent not yet seen would not be freed, and then be collected.
             self._load()
@@ -123,7 +124,7 @@ class Collector:
         for uid in self._graph.note(ref, _decode(body).metadata, is_gone=is_gone):
             self._loop.add(uid)
 
-    def _follow_new(self, tasks: asyncio.TaskGroup) -> None:
+    def _follow_new(self, tasks: TaskGroup) -> None:
         stored = {(kind.group, kind.resource) for kind in stored_kinds(self._parts)}
         for key in stored - set(self._followed):
             self._followed[key] = tasks.create_task(self._follow(*key))

@@ -16,6 +16,7 @@ from bedplate.apiserver import hooks, status
 from bedplate.apiserver.state import bodies
 from bedplate.core import backoff, logging, requeue
 from bedplate.core import clock as clocks
+from bedplate.core.tasks import TaskGroup
 
 __all__ = ["Loop", "absent_is_fine", "insist", "own_key"]
 
@@ -44,7 +45,7 @@ class Loop(Generic[K]):
 
     async def run(self, *feeds: tuple[str, str, Callable[[bodies.Change], Iterable[K]]]) -> None:
         """Follow kinds, each with the keys that a change of it concerns, and work the queue off, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for group, resource, keys in feeds:
                 tasks.create_task(self.follow(group, resource, keys))
             tasks.create_task(self.work())

@@ -6,7 +6,6 @@ kinds are ignored. No decision is made here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ import yaml
 from bedplate.api import permissions
 from bedplate.api.resources import NAMESPACES, SERVICE_ACCOUNTS, RawObject, ResourceRef, custom
 from bedplate.core import errors, yamls
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import Client
 
 __all__ = ["KINDS", "Objects", "documents", "from_cluster", "from_text"]
@@ -128,7 +128,7 @@ async def from_cluster(client: Client) -> Objects:
                 raise
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for ref in KINDS:
                 group.create_task(read(ref))
     except BaseExceptionGroup as several:

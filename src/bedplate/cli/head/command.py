@@ -19,6 +19,7 @@ from bedplate.cli import display
 from bedplate.cli.head import access
 from bedplate.cli.head.running import data_option, is_loopback, run
 from bedplate.core import errors, openfiles
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.folder.datafolder import Etcd, Folder
 from bedplate.program import stopping
 
@@ -226,7 +227,7 @@ def _chosen_etcd(store: str | None, options: dict[str, str], known: Etcd | None)
 
 
 async def _serve(daemon: Daemon) -> None:
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         serving = tasks.create_task(daemon.run())
         started = tasks.create_task(daemon.started.wait())
         await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)

@@ -7,13 +7,12 @@ Out: Nodes with heartbeats that run the pods bound to them, until Ctrl-C. The No
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from bedplate.cli import cluster, display
 from bedplate.cli.sim import simclouds, simdevices
 from bedplate.core import duration
+from bedplate.core.tasks import TaskGroup
 from bedplate.program import stopping
 from bedplate.sim import fleet as fleets
 from bedplate.sim import machines
@@ -86,7 +85,7 @@ async def _run(
     async with Client(settings) as client:
         fleet = fleets.assemble(client, count, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s, schedules=schedules)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(fleet.manager.run())
                 await fleet.kubelets.registered.wait()
                 click.echo(f"{count} simulated nodes registered; Ctrl-C stops them", err=True)

@@ -14,6 +14,7 @@ import click
 
 from bedplate.client import HeadClient
 from bedplate.core import errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.folder import datafolder
 from bedplate.program import stopping
 from bedplate.sim.agents import Devices
@@ -72,7 +73,7 @@ async def _run(client: HeadClient, only: list[str] | None) -> None:
         if lost := sorted(set(only or ()) - known):
             raise errors.NotFound(f"the head has no device {', '.join(lost)}", hint="cmsh -c 'device list' shows them")
         simulated, listens = Devices(client, only), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(_tell(client, listens))
             tasks.create_task(simulated.run())
             await simulated.ready.wait()

@@ -39,6 +39,7 @@ from bedplate.api.desired import Desired
 from bedplate.api.headapi import Result
 from bedplate.core import errors, logging
 from bedplate.core.clock import SystemClock
+from bedplate.core.tasks import TaskGroup
 from bedplate.sim.device import GPU, read_check
 
 __all__ = ["KUBELET", "Machine", "main"]
@@ -161,7 +162,7 @@ class Machine:
         told = settings.read(self.root.folder)
         renew = [sys.executable, "-m", "bedplate.apps.agent", "renew", "--root", self.root.folder]
         try:
-            async with Link(settings.login(told)) as link, asyncio.TaskGroup() as tasks:
+            async with Link(settings.login(told)) as link, TaskGroup() as tasks:
                 renewing = tasks.create_task(
                     enrol.keep_renewed(told.cert, renew, clock=SystemClock(), rng=random.Random())
                 )

@@ -29,6 +29,7 @@ import click
 from bedplate.api import core, names, resources
 from bedplate.cli import cluster, display
 from bedplate.core import clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.program import stopping
 from bedplate.sim import fleet as fleets
 
@@ -170,7 +171,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
         await site.forget_strangers(client)
         config_file = kubeconfig.parent / "nvidia-bmm.yaml"
         sites.write_config(cloud, config_file)
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(fleet.manager.run())
             tasks.create_task(_manage(lambda: _assemble(kubeconfig, config_file), options.data))
             tasks.create_task(_assemble_ipam(kubeconfig).run())

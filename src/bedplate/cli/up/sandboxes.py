@@ -24,6 +24,7 @@ from bedplate.cli.up import agents
 from bedplate.cli.up.site import RUNNING, Site
 from bedplate.client import HeadClient
 from bedplate.core import clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.lab import processes
 
 __all__ = ["Kubelet", "Sandboxes", "kubelet_of"]
@@ -79,7 +80,7 @@ class Sandboxes:
         self._names = [name for name, type_ in devices.items() if name in here or type_ == "HeadNode"]
         self._folder.mkdir(parents=True, exist_ok=True)
         trusted = await asyncio.to_thread(authority.read_bytes)
-        async with self._agents() as child, asyncio.TaskGroup() as tasks:
+        async with self._agents() as child, TaskGroup() as tasks:
             tasks.create_task(self._listen(child))
             tasks.create_task(self._look())
             for name in self._names:

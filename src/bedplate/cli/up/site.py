@@ -8,7 +8,6 @@ meanwhile is the cloud controller manager's work, not done here.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ import yaml
 
 from bedplate.api import core, names, resources
 from bedplate.core import clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
 from bedplate.sim import kubelets
@@ -106,7 +106,7 @@ class Site:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             if self._schedule is not None:
                 tasks.create_task(self._schedule.run())
             tasks.create_task(self._follow())

@@ -26,6 +26,7 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import kubenodes
 from bedplate.head.daemon import Daemon, Options
 from bedplate.head.errands import Controller
@@ -78,7 +79,7 @@ class UpHead:
         """Remember what the devices tell, and how many are what they should be. Should the head refuse it (a user may
         have taken the administrator's token away), the rest goes on without."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._listen())
                 tasks.create_task(self._count())
         except* errors.BedplateError as group:
@@ -115,7 +116,7 @@ async def serving(
         _place(kubeconfig, kubenodes.file_of(folder.path, demotree.CLUSTER))
     options = Options(bind="127.0.0.1", port=_last_port(folder))
     daemon = Daemon(folder, options, web.serve, controller=controller, setups=KubernetesSetups)
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         running = tasks.create_task(daemon.run())
         await daemon.started.wait()
         client = HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt")))

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from bedplate.core import clock, errors, logging, requeue
 from bedplate.core.requeue import Outcome, Retry
+from bedplate.core.tasks import TaskGroup
 from bedplate.runtime.workqueue import RateLimit, WorkQueue
 
 __all__ = ["Dispatcher"]
@@ -75,7 +76,7 @@ class Dispatcher:
     async def run(self) -> None:
         """Work until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 while True:
                     key = await self.queue.get()
                     tasks.create_task(self._take(key), name=f"{self.queue.name} {key}")
@@ -88,7 +89,7 @@ class Dispatcher:
             await lane.acquire()
             place = _Place(lane)
             try:
-                async with asyncio.TaskGroup() as both:
+                async with TaskGroup() as both:
                     patience = both.create_task(self._lose_patience(key, place))
                     try:
                         await self._attempt(key)

@@ -6,7 +6,6 @@ Node as the server has it afterwards. Reads the server only after a conflict. De
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from bedplate.api import core
 from bedplate.api.resources import NODES
 from bedplate.cloud.interface import Address
 from bedplate.core import backoff, clock, errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 
@@ -97,6 +97,6 @@ async def in_parallel(work: Sequence[T], workers: int, do: Callable[[T], Awaitab
         for item in left:
             await do(item)
 
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for _ in range(min(workers, len(work))):
             tasks.create_task(one())

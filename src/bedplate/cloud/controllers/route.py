@@ -25,6 +25,7 @@ from bedplate.cloud.controllers import route_plan as plans
 from bedplate.cloud.interface import Provider, Route, Routes
 from bedplate.core import backoff, clock, duration, errors, logging
 from bedplate.core.metrics import shared
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.options import PatchType
@@ -123,7 +124,7 @@ class RouteController:
         self._nodes.on_change(self._node_changed)
         self._queue.add(_ALL)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._work())
                 tasks.create_task(self._resync())
         finally:
@@ -289,7 +290,7 @@ class RouteController:
 
 async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The outcomes of all, side by side; each work takes care of its own errors."""
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         running = [tasks.create_task(task) for task in works]
     return [task.result() for task in running]
 

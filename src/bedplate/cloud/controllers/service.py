@@ -30,6 +30,7 @@ from bedplate.cloud.controllers.targets import BY_SERVICE, TargetBook, is_local,
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, logging
 from bedplate.core.metrics import shared
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.leaderelection import Recorder
@@ -142,7 +143,7 @@ class ServiceController:
         self._slices.on_change(self._slice_changed)
         self._services.on_change(self._service_changed)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._dispatcher.run())
                 tasks.create_task(self._work_on_nodes())
                 tasks.create_task(self._every(SERVICE_RESYNC_S, self._resync))

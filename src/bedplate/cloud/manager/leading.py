@@ -18,6 +18,7 @@ from bedplate.api.resources import NAMESPACES
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager.metrics import ProcessMetrics
 from bedplate.core import backoff, clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
@@ -163,7 +164,7 @@ class Startup:
     async def run(self) -> None:
         await wait_for_api_server(self.client, self.time)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 starts = [tasks.create_task(self.identity.look(), name="look for the cluster identity")]
                 starts += [tasks.create_task(cloud.start(), name=f"start {cloud.name}") for cloud in self.providers]
                 await self._patiently(starts)
@@ -185,7 +186,7 @@ class Startup:
             if not task.done():
                 log.warning("provider.slow_start", task=task.get_name(), effect="controllers start without waiting")
 
-    async def _start_controllers(self, tasks: asyncio.TaskGroup) -> None:
+    async def _start_controllers(self, tasks: TaskGroup) -> None:
         for number, controller in enumerate(self.controllers):
             if number and self.start_interval_s > 0:
                 await self.time.sleep(backoff.jitter(self.start_interval_s, 1.0, self.rng))

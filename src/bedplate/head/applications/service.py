@@ -7,7 +7,6 @@ the cluster: what was recorded of it is forgotten, and a notice says that its ob
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from bedplate.api.headapi import ApplicationState
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import book as books
 from bedplate.head.applications import planning, records, reporting
 from bedplate.head.applications.planning import Key, Wanted
@@ -59,7 +59,7 @@ class Applications:
 
     async def run(self) -> None:
         """Keep applications applied; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._tidy())
             if self._clusters is not None:
                 tasks.create_task(self._clusters.run())

@@ -7,13 +7,13 @@ what is kept, `follow` keeps up with other head nodes, `run` works while this he
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from bedplate.api.headapi import Certificate, CheckHistory, ClusterHealth, ClusterState
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.applications.service import Applications
 from bedplate.head.clusters.administrator import Administrators
 from bedplate.head.clusters.snapshots import Snapshots
@@ -86,13 +86,13 @@ class Clusters:
 
     async def follow(self) -> None:
         """Keep up with what other head nodes write; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self.applications.follow())
             tasks.create_task(self.people.follow())
 
     async def run(self) -> None:
         """Do what is due; runs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self.applications.run())
             tasks.create_task(self.people.run())
             for followed in self._followed:

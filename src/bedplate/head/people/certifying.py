@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from bedplate.api import permissions
 from bedplate.core import clock, errors
+from bedplate.core.tasks import TaskGroup
 from bedplate.head.entities.people import KubernetesUser
 from bedplate.head.notices import one_line
 from bedplate.head.objects import Obj
@@ -71,7 +72,7 @@ class Certifier:
                     self._retry_at[user] = now + _RETRY_S
                     self.access[user] = f"the certificate {_fate(present[user])}: {one_line(errors.describe(err))}"
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for user, what in due.items():
                 if self._retry_at.get(user, 0.0) <= now:
                     group.create_task(one(user, what))

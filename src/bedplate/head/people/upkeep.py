@@ -19,6 +19,7 @@ from bedplate.api.headapi import PeopleState
 from bedplate.api.resources import NAMESPACES
 from bedplate.core import clock, errors
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import book as books
 from bedplate.head.book import Book
 from bedplate.head.entities.people import KubernetesUser
@@ -99,7 +100,7 @@ class Upkeep:
     async def run(self, file: Path) -> None:
         """Keep up until cancelled."""
         settings = config.load(file, environ={}).with_user_agent(MANAGER).with_rate(_QPS, 2 * round(_QPS))
-        async with Client(settings) as client, asyncio.TaskGroup() as tasks:
+        async with Client(settings) as client, TaskGroup() as tasks:
             cluster = Cluster(client, self._time, _TIMEOUT_S, MANAGER)
             issuer = Issuer(self._name, settings, cluster, self._time, self._pki)
             tasks.create_task(self._follow())
@@ -222,7 +223,7 @@ class Upkeep:
         for key, verdict in verdicts.items():
             if verdict.changes:
                 by_user.setdefault(key[0], []).append((key, verdict))
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for own in by_user.values():
                 group.create_task(all_of(own))
 

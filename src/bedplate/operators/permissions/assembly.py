@@ -14,6 +14,7 @@ from typing import Any
 from bedplate.api import permissions
 from bedplate.api.resources import NAMESPACES
 from bedplate.core import clock
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube.config import ClientConfig, find
 from bedplate.operators.permissions import controller, live, manifests
 from bedplate.operators.permissions.controller import PermissionController
@@ -55,7 +56,7 @@ class _Managing:
 
     async def run(self) -> None:
         await self.discovery.learn()
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self.discovery.run())
             tasks.create_task(self.controller.loop.run())
 

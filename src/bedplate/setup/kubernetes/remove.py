@@ -173,8 +173,8 @@ async def _ports(context: Context, left: Remains) -> None:
 
 
 async def _checks(context: Context, left: Remains) -> None:
-    """They are those of all clusters: the last one takes them along. Nodes of clusters alone have them, which are waited
-    for when their roles go."""
+    """They are those of all clusters: the last one takes them along. Only nodes of clusters have them, and these are
+    waited for when their roles go."""
     tree = context.services.backend.tree
     if all(name == left.cluster for name in tree.mode("kubernetes")):
         places = [("healthcheck", name) for name in objects.CHECKS]

@@ -25,6 +25,7 @@ from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import Address, Health, Measured, changes
 from bedplate.head.affected import affected
 from bedplate.head.daemon import Service
@@ -161,7 +162,7 @@ class Feed:
 
     async def run(self) -> None:
         """Follow the head, its notices and its health; a store that fails for a while is waited for."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for follow in (self._revisions, self._told, self._measured):
                 tasks.create_task(self._persistently(follow))
             tasks.create_task(self._beat())

@@ -17,6 +17,7 @@ from aiohttp import web
 from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
+from bedplate.core.tasks import TaskGroup
 from bedplate.head import Lasting, Measured
 from bedplate.head.daemon import Service
 from bedplate.head.schema import ranges
@@ -109,7 +110,7 @@ async def stream(visit: Visit) -> web.StreamResponse:
     queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUED)
     try:
         await response.prepare(visit.request)  # A browser that loads the page again may be gone by now.
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             pumps = [tasks.create_task(_pump(source, queue)) for source in _sources(visit)]
             await _write(visit, response, queue)
             for pump in pumps:

@@ -20,6 +20,7 @@ from bedplate.cloud.providers.cloudlycke.provider import Cloudlycke
 from bedplate.cloud.providers.cloudlycke.wire import Wire
 from bedplate.cloud.registry import Setting
 from bedplate.core import clock, errors, logging
+from bedplate.core.tasks import TaskGroup
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.leaderelection import Elector, LeadershipLost, Timing
@@ -106,7 +107,7 @@ class Agent:
         running: dict[pools.Address, asyncio.Task[None]] = {}
         # What an earlier process left without a lease would answer for an address of another Service.
         self._drop(self._wire.held())
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             while True:
                 self._changed.clear()
                 allowed = wanted(self._services, self._slices, self._nodes.get(self._node_name), self._pool)
