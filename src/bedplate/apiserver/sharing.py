@@ -128,7 +128,8 @@ class _Election:
         if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
             lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
             try:
-                await asyncio.wait_for(self._client.update("coordination.k8s.io", "leases", lease), RETRY_S)
+                async with asyncio.timeout(RETRY_S):
+                    await self._client.update("coordination.k8s.io", "leases", lease)
             except (status.StatusError, errors.BedplateError, TimeoutError):
                 pass  # it runs out by itself
 
@@ -138,7 +139,8 @@ class _Election:
     async def _try(self) -> bool:
         """Take or renew the Lease; whether it is ours now."""
         try:
-            return await asyncio.wait_for(self._write(), RETRY_S)
+            async with asyncio.timeout(RETRY_S):
+                return await self._write()
         except (status.StatusError, errors.BedplateError, TimeoutError) as err:
             log.v(2).info("sharing.not_leading", reason=str(err))
             return False

@@ -104,7 +104,8 @@ async def _asked(server: str, port: int, name: str, answer_s: float) -> str:
         return str(err.strerror or err)
     try:
         transport.sendto(query(name, number))
-        answer = await asyncio.wait_for(answered, answer_s)
+        async with asyncio.timeout(answer_s):
+            answer = await answered
     except TimeoutError:
         return "no answer"
     except OSError as err:
@@ -145,7 +146,8 @@ async def _check_packages(path: str | None, context: Context) -> None:
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
-        printed, _ = await asyncio.wait_for(process.communicate(), _REFRESH_S)
+        async with asyncio.timeout(_REFRESH_S):
+            printed, _ = await process.communicate()
     except TimeoutError:
         raise errors.Unavailable(f"{' '.join(command)} did not end in {_REFRESH_S:.0f} s", hint=_HINT) from None
     finally:

@@ -119,7 +119,8 @@ async def _await_revision(target: Target, revision: int, *, is_any: bool) -> Non
         await state.freshen()
     elif revision > state.revision:
         try:
-            await asyncio.wait_for(state.reached(revision), FUTURE_WAIT_S)
+            async with asyncio.timeout(FUTURE_WAIT_S):
+                await state.reached(revision)
         except TimeoutError:
             raise status.too_large_resource_version(revision, state.revision) from None
 

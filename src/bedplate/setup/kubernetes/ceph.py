@@ -113,7 +113,8 @@ async def _ask(words: Sequence[str], path: str | None) -> str:
     except OSError as err:
         raise errors.Terminal(f"ceph cannot be started: {err.strerror}", hint="install it, then resume") from err
     try:
-        printed, wrong = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+        async with asyncio.timeout(_TIMEOUT_S):
+            printed, wrong = await process.communicate()
     except TimeoutError:
         raise errors.Unavailable(
             f"ceph {words[0]} did not end in {_TIMEOUT_S:.0f} s", hint="see ceph status, then resume"
