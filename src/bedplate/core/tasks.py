@@ -1,7 +1,7 @@
 """Groups of tasks that lose no cancellation.
 
 In: tasks that belong together. Out: `TaskGroup`, as asyncio has it. That one, before Python 3.13, forgets that it was
-cancelled from outside if a task of the group fails in the same moment: whoever handles the failure goes on for ever,
+cancelled from outside if a task of the group fails in the same moment: whoever handles the failure goes on without end,
 and a program that was told to stop does not. And it leaves a cancellation of its own on the task's account.
 """
 
