@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from pathlib import Path
 
-from bedplate.lab import network
+import pytest
+
+from bedplate.core import errors
+from bedplate.lab import cluster, network, state
 from bedplate.lab.plan import Network, Options, make_plan
 
 # A documentation network: no lab chooses it.
@@ -50,3 +55,25 @@ def test_the_bridge_has_a_hardware_address_of_its_own_whichever_nodes_are_switch
     whole = network.switch_batch(plan, {node.name: 100 for node in plan.nodes})
     assert "link add br0 address 02:00:0a:4d:04:02 type bridge\n" in whole
     assert plan.registry == "10.77.4.2"
+
+
+async def test_a_lab_that_loses_one_network_to_another_lab_keeps_the_one_it_was_told_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing() -> list[Network]:
+        return []
+
+    monkeypatch.setattr(network, "in_use", nothing)
+    options = Options(name="x", nodes=1, subnet="203.0.113.0/24")
+    taken = network.claim(Network(make_plan(options, []).pod_cidr))
+    assert taken is not None
+    with taken, contextlib.ExitStack() as stack:
+        record = await cluster._claim(options, state.Shelf(tmp_path), stack)
+        assert record.plan.subnet == "203.0.113.0/24"
+        assert record.plan.pod_cidr != make_plan(options, []).pod_cidr
+        assert network.claim(Network(record.plan.pod_cidr)) is None
+    other, refusal = network.claim(Network("203.0.113.0/24")), "--subnet 203.0.113.0/24: overlaps .*, which is in use"
+    assert other is not None
+    (tmp_path / "another").mkdir()
+    with other, contextlib.ExitStack() as stack, pytest.raises(errors.Invalid, match=refusal):
+        await cluster._claim(options, state.Shelf(tmp_path / "another"), stack)

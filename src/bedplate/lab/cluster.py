@@ -204,15 +204,19 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
 async def _claim(options: Options, shelf: state.Shelf, stack: contextlib.ExitStack) -> state.Record:
     others = [record.plan for name in shelf.names() if (record := shelf.read(name)) is not None]
     taken = [range_ for plan in others for range_ in plan.ranges]
+    held = set()
     while True:
         plan = make_plan(options, taken + await network.in_use())
-        networks = list(plan.ranges)
-        claimed = [stack.enter_context(claim) for range_ in networks if (claim := network.claim(range_)) is not None]
+        for range_ in plan.ranges:
+            if range_ not in held and (claim := network.claim(range_)) is not None:
+                stack.enter_context(claim)
+                held.add(range_)
         # A lab that held a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
-        if len(claimed) == len(networks) and not any(range_.overlaps(route) for range_ in networks for route in in_use):
+        lost = [each for each in plan.ranges if each not in held or any(each.overlaps(route) for route in in_use)]
+        if not lost:
             break
-        taken += networks
+        taken += lost
     record = state.Record("starting", os.getpid(), plan)
     shelf.write(record)
     return record
