@@ -4,10 +4,9 @@
 
 - `test` runs what needs nothing but Python. Nothing is tried again, and nothing may be skipped: a test that cannot run
   everywhere belongs to `verify`.
-- `verify` runs what talks to other programs or needs root, side by side, and then the labs, two modules at a time: each
-  has a lab of its own, which often waits. A race in another program must not cost a whole run: a test that is marked as
-  talking to one is tried a second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named
-  in the last lines.
+- `verify` runs what talks to other programs or needs root, side by side, and then the labs, which need the machine for
+  themselves. A race in another program must not cost a whole run: a test that is marked as talking to one is tried a
+  second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named in the last lines.
 - `soak` runs the tests with full counts.
 
 The folders of the tests of `test` are in memory where there is room. With pytest arguments there is one pass with just
@@ -35,8 +34,7 @@ TEST = "not real and not external and not root and not lab and not soak"
 SIDE_BY_SIDE = "(real or external or root) and not lab and not soak"
 LABS = "lab and not soak"
 VERIFY = "(real or external or root or lab) and not soak"
-LABS_PASS = "verify-labs"
-LABS_AT_ONCE = 2
+LABS_PASS = "verify-one-by-one"
 MOST_WORKERS = 8
 SECOND_TRIES = 2
 MEMORY = Path("/dev/shm")
@@ -81,7 +79,7 @@ def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, li
         return {"test": [*parallel, str(workers), "-m", TEST]}
     return {
         "verify-side-by-side": [*parallel, str(5 * workers // 4), "-m", SIDE_BY_SIDE],
-        LABS_PASS: [*parallel, str(LABS_AT_ONCE), "-m", LABS],
+        LABS_PASS: ["-m", LABS],
     }
 
 

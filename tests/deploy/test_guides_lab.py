@@ -47,7 +47,7 @@ from bedplate.lab import binaries
 pytestmark = [
     pytest.mark.root,
     pytest.mark.lab,
-    pytest.mark.xdist_group("lab: guides lab"),
+    pytest.mark.xdist_group("lab"),
     pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
 ]
 SUBNET = f"10.84.{os.getpid() % 250}"

@@ -56,7 +56,7 @@ def test_the_tutorial_of_address_management(tmp_path: Path, nv_ipam: Path) -> No
 
 CLOUDLYCKE = ROOT / "docs" / "tutorials" / "cloudlycke.md"
 in_a_lab = (
-    *(pytest.mark.external, pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("fresh clone")),
+    *(pytest.mark.external, pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")),
     pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
 )
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.lab.ipam_lab import CONFIGURATION, POOL, ROOT, Cluster, address_of, node_of
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: ipam network")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 SUBNET = f"10.84.{os.getpid() % 250}"
 NODES = ("node-1", "node-2", "node-3")

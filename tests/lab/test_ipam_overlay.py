@@ -24,7 +24,7 @@ from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, V
 
 from bedplate.lab import credentials
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: ipam overlay")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 SUBNET = f"10.85.{os.getpid() % 250}"
 NODES = ("node-1", "node-2")

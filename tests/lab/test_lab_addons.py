@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 from bedplate.lab import binaries, images, managed, packages, registry
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab: addons")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "add-ons.yaml"
 NODES = ("node001", "node002")

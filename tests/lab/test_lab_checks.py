@@ -16,7 +16,7 @@ import pytest
 from tests.lab.test_lab_setup import Lab, answers_file, bare
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab: checks")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab")]
 
 _NODES = ("node001", "node002")
 _CHECKS = ("KubernetesChildNode", "KubernetesComponentsStatus", "KubernetesNodesStatus", "KubernetesPodsStatus")

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 T = TypeVar("T")
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("fresh clone")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFEST = ROOT / "manifests" / "cloudlycke-ccm.yaml"

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 from bedplate.lab import binaries, managed, packages
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: cluster care")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 PKI = "/etc/kubernetes/pki/default"
 

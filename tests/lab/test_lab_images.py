@@ -15,7 +15,7 @@ import pytest
 from tests.agent.imaging import grow
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.external, pytest.mark.xdist_group("lab: images")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.external, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002")
 LEFT = ("/usr", "/opt", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/.before")

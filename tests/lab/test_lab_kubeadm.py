@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: kubeadm")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 import bedplate
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: managed")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002", "node003")
 CERTS = "/cm/local/apps/etcd/current/etc/certs"

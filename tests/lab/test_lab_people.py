@@ -27,7 +27,7 @@ from bedplate.kube import Client, config
 from bedplate.kube import errors as kube_errors
 from bedplate.operators.jupyter import names
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.external, pytest.mark.xdist_group("lab: people")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.external, pytest.mark.xdist_group("lab")]
 
 MINE = ("-n", "john-restricted")
 JOHN = PEOPLE["john"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: process")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 
 # Outside the range the lab chooses from, and its own for every test process.

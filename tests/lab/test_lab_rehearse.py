@@ -21,7 +21,7 @@ from tests.lab.test_lab_setup import Lab, answers_file
 
 from bedplate.lab import binaries, managed, packages, versions
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab: rehearse")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab")]
 
 _OLD, _NEW = versions.KNOWN["1.34"].removeprefix("v"), versions.KNOWN["1.35"].removeprefix("v")
 _REHEARSAL = "rehearsal-default"

@@ -22,7 +22,7 @@ from bedplate.core import errors
 from bedplate.lab import binaries, debian, packages
 from bedplate.serving import issuing
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: roles")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002")
 NGINX = "/etc/nginx/nginx.conf"

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 from bedplate.lab import binaries, managed, packages
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: setup")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 NODES = ("node001", "node002", "node003")
 _HANGS_S = 1800

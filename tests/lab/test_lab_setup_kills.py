@@ -23,7 +23,7 @@ from bedplate.setup.answers import document, fitting, site
 from bedplate.setup.kubernetes import change
 from bedplate.setup.tool import operations
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab: setup kills")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.soak, pytest.mark.xdist_group("lab")]
 
 _NODES = ("node001", "node002", "node003")
 _PLACES: dict[str, Any] = {"masters": {"nodes": ["node001"]}, "workers": {"nodes": ["node002"]}}

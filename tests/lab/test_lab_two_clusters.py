@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 from bedplate.lab import binaries, managed, packages
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: two clusters")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 _MEMBERS = {
     "east": {"masters": ["node001"], "workers": ["node002"]},

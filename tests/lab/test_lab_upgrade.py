@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 from bedplate.lab import binaries, managed, packages, versions
 
-pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab: upgrade")]
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 _OLD, _NEW = versions.KNOWN["1.34"].removeprefix("v"), versions.KNOWN["1.35"].removeprefix("v")
 _TWO = ("node001", "node002")

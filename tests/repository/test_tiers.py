@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -138,29 +137,15 @@ def test_a_lab_is_tried_again_from_its_first_test(runner: ModuleType) -> None:
         runner.Failure(f"tests/lab/test_{name}", True, "", "") for name in ("a.py::one", "a.py::two", "b.py::three")
     ]
     assert runner.what_to_run_again("verify-side-by-side", failed) == [failure.test for failure in failed]
-    again = runner.what_to_run_again("verify-labs", failed)
+    again = runner.what_to_run_again("verify-one-by-one", failed)
     assert again == ["-m", runner.LABS, "tests/lab/test_a.py", "tests/lab/test_b.py"]
-    assert "verify-labs" in runner.passes_of("verify", [], 2)
+    assert "verify-one-by-one" in runner.passes_of("verify", [], 2)
 
 
 def test_the_group_that_xdist_adds_is_no_part_of_a_test(runner: ModuleType) -> None:
     assert runner.without_group("tests/a.py::test_x[b@c]@lab") == "tests/a.py::test_x[b@c]"
     assert runner.without_group("tests/a.py::test_x@lab") == "tests/a.py::test_x"
     assert runner.without_group("tests/a.py::test_x[b@c]") == "tests/a.py::test_x[b@c]"
-
-
-def test_every_module_with_a_lab_is_in_a_group_and_only_those_with_the_same_names_share_one() -> None:
-    """Its tests follow one another on one worker, beside those of another lab. Some play the same tutorial, whose labs
-    have names and networks that nothing else on the machine may have."""
-    groups = {}
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        text = path.read_text()
-        if path != Path(__file__) and "pytest.mark.lab" in text:
-            groups[path.name] = re.findall(r'xdist_group\("([^"]+)"\)', text)
-    assert {name for name, found in groups.items() if len(found) != 1} == set()
-    of_tutorial = [groups.pop(name) for name in ("test_tutorials.py", "test_lab_cloud.py")]
-    assert of_tutorial == [groups["test_fresh_clone.py"]] * 2
-    assert len({found[0] for found in groups.values()}) == len(groups) > 15
 
 
 # Whole runs
