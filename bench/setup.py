@@ -41,7 +41,14 @@ _PROGRAMS = "/var/lib/containerd/programs"
 _IMAGES = "ctr -n k8s.io images"
 # All but that of sandboxes, which no pull of kubeadm brings.
 _FORGET = f"{_IMAGES} ls -q | grep -v pause | xargs -r {_IMAGES} rm --sync"
-_CLEAR = f"pkill -x containerd; while pgrep -x containerd; do sleep 0.05; done; rm -rf {_PROGRAMS}"
+# Nodes of such a lab see each other's processes.
+_CLEAR = f"""
+own() {{
+    for id in $(pgrep -x containerd); do
+        [ "$(readlink /proc/$id/ns/mnt)" != "$(readlink /proc/$$/ns/mnt)" ] || echo $id
+    done
+}}
+kill $(own); while [ -n "$(own)" ]; do sleep 0.05; done; rm -rf {_PROGRAMS}"""
 _PREPARE = f"""
 mkdir -p {_PROGRAMS}
 for name in containerd containerd-shim-runc-v2 ctr runc kubeadm kubelet kubectl; do
@@ -223,7 +230,7 @@ class _Lab:
 
     async def load_images(self, node: str) -> None:
         """Have containerd pull what kubeadm would."""
-        await self.timed(node, "kubeadm config images pull --config=/etc/kubernetes/init.yaml")
+        await self.timed(node, 'kubeadm config images pull --kubernetes-version="$(kubeadm version -o short)"')
 
     async def reset(self, node: str) -> float:
         """Run kubeadm reset, and take away what `prepare` brought. The images go as well, but not in the time of it."""
