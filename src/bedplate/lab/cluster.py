@@ -204,16 +204,16 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
 async def _claim(options: Options, shelf: state.Shelf, stack: contextlib.ExitStack) -> state.Record:
     others = [record.plan for name in shelf.names() if (record := shelf.read(name)) is not None]
     taken = [range_ for plan in others for range_ in plan.ranges]
-    held = set()
+    claimed = set()
     while True:
         plan = make_plan(options, taken + await network.in_use())
         for range_ in plan.ranges:
-            if range_ not in held and (claim := network.claim(range_)) is not None:
+            if range_ not in claimed and (claim := network.claim(range_)) is not None:
                 stack.enter_context(claim)
-                held.add(range_)
-        # A lab that held a network until now made its routes before releasing it, so they are read once more.
+                claimed.add(range_)
+        # A lab that claimed a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
-        lost = [each for each in plan.ranges if each not in held or any(each.overlaps(route) for route in in_use)]
+        lost = [each for each in plan.ranges if each not in claimed or any(each.overlaps(route) for route in in_use)]
         if not lost:
             break
         taken += lost
