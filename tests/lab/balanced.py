@@ -117,7 +117,7 @@ class _Load:
 
     def told(self) -> dict[str, Any]:
         with self._lock:
-            return {"answers": self.answers, "rounds": self.rounds}
+            return {"answers": dict(self.answers), "rounds": list(self.rounds)}
 
     def client(self, number: int) -> None:
         while not self.has_ended.is_set():
