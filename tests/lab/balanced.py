@@ -28,6 +28,9 @@ from typing import Any
 CLIENTS = 4
 # Four clients with a new connection for every request: some hundred requests a second, whatever the machine.
 PAUSE_S = 0.01
+RETRY_S = 0.25
+"""A killed process still takes connections until the kernel has closed its socket: milliseconds, on a busy machine more.
+Who tries again at once may meet the same one."""
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
@@ -124,6 +127,7 @@ class _Load:
             try:
                 answer, again, why = self._asked(), 0, ""
             except (OSError, http.client.HTTPException):
+                time.sleep(RETRY_S)
                 try:
                     answer, again, why = self._asked(), 1, ""
                 except (OSError, http.client.HTTPException) as err:
