@@ -29,8 +29,8 @@ CLIENTS = 4
 # Four clients with a new connection for every request: some hundred requests a second, whatever the machine.
 PAUSE_S = 0.01
 RETRY_S = 0.25
-"""A killed process still takes connections until the kernel has closed its socket: milliseconds, on a busy machine more.
-Who tries again at once may meet the same one."""
+"""A killed process takes connections until the kernel has closed its socket: milliseconds, more on a busy machine. Who
+tries again at once may meet the same one."""
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
